@@ -39,8 +39,8 @@ display(tl.table_history(spark, settings))
 # COMMAND ----------
 
 # DBTITLE 1,An earlier version of the table
-version = spark.read.format("delta").option("versionAsOf", dbutils.widgets.get("version"))
-then = version.load(tl.table_path(settings)).selectExpr("count(*) AS records")
+gps_then = f"{tl.table_identifier(settings)} VERSION AS OF {int(dbutils.widgets.get('version'))}"
+then = spark.sql(f"SELECT count(*) AS records FROM {gps_then}")
 display(then)
 
 # COMMAND ----------

@@ -83,7 +83,7 @@ display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
 # COMMAND ----------
 
 # DBTITLE 1,Hits in Parquet files by zip code and day
-files_path = f"{settings.pipeline.table_path}_files"
+files_path = f"{settings.pipeline.location}_files"
 dated = isp.dated_hits(hits)
 to_files = tl.start_files(
     dated,
@@ -108,7 +108,7 @@ spark.sql("SELECT * FROM hits_files WHERE zip = '00501' AND day = DATE'2026-01-0
 # COMMAND ----------
 
 # DBTITLE 1,Changed counts to table and topic
-changed_topic, counts_path = f"{settings.pipeline.topic}-per-zip", f"{settings.pipeline.table_path}_per_zip"
+changed_topic, counts_path = f"{settings.pipeline.topic}-per-zip", f"{settings.pipeline.location}_per_zip"
 place = f"{settings.pipeline.checkpoint_path}_per_zip"
 tl.ensure_topic(settings.kafka, changed_topic, 4)
 sinks = {
@@ -151,7 +151,7 @@ if settings.database:
 
 # DBTITLE 1,Closed windows and late hits
 windows, windows_place = isp.hit_windows(), f"{settings.pipeline.checkpoint_path}_windows"
-closed_path, late_path = f"{settings.pipeline.table_path}_windows", f"{settings.pipeline.table_path}_late"
+closed_path, late_path = f"{settings.pipeline.location}_windows", f"{settings.pipeline.location}_late"
 window_sinks = {
     "closed": tl.delta_batches(settings, spark, path=closed_path),
     "late": tl.late_batches(settings, spark, windows, path=late_path),

@@ -42,7 +42,7 @@ tl.mount(dbutils, settings.storage, spark)
 # DBTITLE 1,State, topic and paths
 tl.set_state(spark, settings)
 topic, trigger = settings.pipeline.topic, settings.pipeline.trigger
-table_path, checkpoint_path = settings.pipeline.table_path, settings.pipeline.checkpoint_path
+table_path, checkpoint_path = settings.pipeline.location, settings.pipeline.checkpoint_path
 
 # COMMAND ----------
 

@@ -29,14 +29,14 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Edits as a stream, oldest first
-silver = f"{tl.table_path(settings)}_silver"
-edits = spark.readStream.format("delta").option("withEventTimeOrder", "true").load(silver)
+silver = f"{settings.pipeline.location}_silver"
+edits = tl.read_table_stream(spark, settings, path=silver, withEventTimeOrder="true")
 
 # COMMAND ----------
 
 # DBTITLE 1,Closed windows into a table
 tl.set_state(spark, settings)
-path, place = f"{settings.pipeline.table_path}_gold", f"{settings.pipeline.checkpoint_path}_gold"
+path, place = f"{settings.pipeline.location}_gold", f"{settings.pipeline.checkpoint_path}_gold"
 sinks = {"gold": tl.delta_batches(settings, spark, path=path)}
 query = tl.start_sinks(
     wikimedia.edits_per_window(edits), settings, sinks, checkpoint_path=place, name="gold"

@@ -29,13 +29,12 @@ tl.mount(dbutils, settings.storage, spark)
 # COMMAND ----------
 
 # DBTITLE 1,Edits into a table
-bronze = tl.table_path(settings)
-path, place = f"{settings.pipeline.table_path}_silver", f"{settings.pipeline.checkpoint_path}_silver"
+path, place = f"{settings.pipeline.location}_silver", f"{settings.pipeline.checkpoint_path}_silver"
 sinks = {"silver": tl.delta_batches(settings, spark, path=path)}
 columns = ["wiki", "title", "user", "time", "requested_by", "length", "comment"]
 query = tl.start_restarted(
     lambda: tl.start_sinks(
-        wikimedia.wikimedia_edits(spark.readStream.format("delta").load(bronze)).select(columns),
+        wikimedia.wikimedia_edits(tl.read_table_stream(spark, settings)).select(columns),
         settings,
         sinks,
         checkpoint_path=place,

@@ -49,6 +49,7 @@ ERRORS = (
 )
 #: Variables that a user sets, by what they do.
 VARIABLES = {
+    "WORKBENCH_CATALOG": "The value `hive` keeps names of tables between runs.",
     "WORKBENCH_HOME": "Folder with topics, tables, logs and runs; by default `.workbench` in the project.",
     "WORKBENCH_JAVA_OPTIONS": "More options of each JVM that the workbench starts.",
     "WORKBENCH_KAFKA_HEAP": "Heap of the embedded broker, such as `2g`.",

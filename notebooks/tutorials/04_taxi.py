@@ -33,7 +33,7 @@ tl.mount(dbutils, shared.storage, spark)
 # DBTITLE 1,Topics and folders for this run
 from topiclake_examples.tutorials import TutorialRun
 
-topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.table_path}/{shared.run_id[:8]}"
+topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.location}/{shared.run_id[:8]}"
 run = TutorialRun(shared, topic, folder, dbutils.secrets.get)
 settings, plain = run.settings("archive", trigger="1 second"), run.located("plain")
 kafka = {"kafka.bootstrap.servers": settings.kafka.bootstrap_servers}

@@ -9,7 +9,15 @@ from .ingest.quarantine.replay import quarantine_summary, replay_quarantine
 from .ingest.quarantine.stream import start_quarantine
 from .ingest.quarantine.views import quarantine_reasons, quarantine_rows
 from .ingest.start import start_ingest
-from .ingest.tables import create_view, paused_topics, summarize, table_history, table_path
+from .ingest.tables import (
+    create_view,
+    paused_topics,
+    read_table_stream,
+    summarize,
+    table_history,
+    table_identifier,
+    table_path,
+)
 from .kafka.admin import ensure_topic
 from .kafka.client import client_settings
 from .kafka.writer import drop_duplicates, write_topic
@@ -77,6 +85,7 @@ __all__ = [
     "read_batch",
     "read_compacted",
     "read_records",
+    "read_table_stream",
     "read_values",
     "replay_quarantine",
     "resolve",
@@ -98,6 +107,7 @@ __all__ = [
     "storage_errors",
     "summarize",
     "table_history",
+    "table_identifier",
     "table_path",
     "topic_batches",
     "upsert_batches",

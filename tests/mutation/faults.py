@@ -85,8 +85,8 @@ FAULTS = (
     Fault(
         "Delta's transaction id",
         "delta/table",
-        '.option("txnAppId", writer)',
-        '.option("txnAppId", writer + __import__("uuid").uuid4().hex)',
+        '"txnAppId": writer,',
+        '"txnAppId": writer + __import__("uuid").uuid4().hex,',
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),

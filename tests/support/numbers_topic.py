@@ -40,35 +40,40 @@ class Numbers:
     def __init__(self, spark, folder):
         self.spark, self.folder, self.name = spark, folder, f"numbers-{uuid4().hex[:8]}"
         self.several = {
-            "topic": f"{self.name}-a,{self.name}-b",
+            "topic": f"{self.topic_name('a')},{self.topic_name('b')}",
             "table_path": f"{folder}/tables/{{topic}}",
         }
         self.registry = SchemaRegistry.from_settings(self.settings().schema_registry)
 
     def settings(self, **given):
         parameters = {
-            "topic": f"{self.name}-a",
+            "topic": self.topic_name("a"),
             "table_path": f"{self.folder}/table",
             "checkpoint_path": f"{self.folder}/checkpoint",
             "storage": self.folder.as_uri(),
         }
+        if "table" in given:
+            del parameters["table_path"]
         # No parameters of a notebook, so of a file's only.
         fixed = {"value_format", "value_schema", "consumer_group"} & set(given)
         changed = {"table_properties": {}} | {name: given.pop(name) for name in fixed}
         settings = load_settings("gps", parameters | given, conf=CONF)
         return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changed)})
 
+    def topic_name(self, name):
+        return f"{self.name}-{name}"
+
     def topic(self, name):
-        kafka_admin.ensure_topic(self.settings().kafka, f"{self.name}-{name}", 2)
+        kafka_admin.ensure_topic(self.settings().kafka, self.topic_name(name), 2)
 
     def register(self, name):
-        return self.registry.register(f"{self.name}-{name}-value", SCHEMA)
+        return self.registry.register(f"{self.topic_name(name)}-value", SCHEMA)
 
     def send(self, name, *values):
         """Send values to partitions 0 and 1 in turn."""
         producer = Producer(kafka_client.client_settings(self.settings().kafka))
         for number, value in enumerate(values):
-            producer.produce(f"{self.name}-{name}", value=value, partition=number % 2)
+            producer.produce(self.topic_name(name), value=value, partition=number % 2)
         assert producer.flush(120) == 0
 
     def ingested(self, settings, transform=None):

@@ -92,6 +92,8 @@ def load(project: Path, text: str) -> None:
         is_pipeline = not content.keys() & Settings.model_fields.keys()
         (name,) = content.get("pipelines", ["page"])
         pipeline = PIPELINE | content if is_pipeline else PIPELINE
+        if "table" in pipeline:
+            del pipeline["table_path"]
         (conf / "base.yaml").write_text(yaml.safe_dump(BASE))
         (conf / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(pipeline))
         (conf / "page.yaml").write_text("" if is_pipeline else text)

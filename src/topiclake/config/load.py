@@ -29,6 +29,8 @@ SECRET_KEYS = {"username", "password", "client_secret"}.union(
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
 CODE_KEYS = ("deserializer", "deserializer_config")
+#: Keys of a pipeline of which a layer's one takes the place of a lower layer's other one.
+_EITHER = (("table", "table_path"), ("table_path", "table"))
 #: The choice of a dropdown that keeps the value of the configuration files.
 FROM_CONF = "from conf"
 #: The variable that Databricks sets on clusters and on serverless.
@@ -226,6 +228,9 @@ def _read_yaml(file: Path) -> dict[str, Any]:
 
 def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
     merged = dict(lower)
+    for key, other in _EITHER:
+        if key in upper and other not in upper:
+            merged.pop(other, None)
     for key, value in upper.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both else value

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from topiclake.config import table_name
 from topiclake.config.source import SourceSettings, Text, listed
+from topiclake.config.table_name import TOPIC
 
-#: The placeholder for the topic's name in paths and subjects, if each topic has a separate table.
-TOPIC = "{topic}"
 _LOG = logging.getLogger(__name__)
 
-#: Suffix of a table's path for its quarantine.
+#: Suffix of a table's name or path for its quarantine.
 QUARANTINE = "_quarantine"
-#: Suffix of a quarantine's path for the claims of replays.
+#: Suffix of a quarantine's name or path for the claims of replays.
 REPLAYS = "_replays"
 
 
@@ -34,6 +34,12 @@ def _check_trigger(value: str) -> str:
 Trigger = Annotated[str, AfterValidator(_check_trigger)]
 
 
+def _check_path(value: str) -> str:
+    if table_name.is_name(value):
+        raise ValueError(f"is the name of a table, not a path; set table: {value}")
+    return value
+
+
 class PipelineSettings(SourceSettings):
     """One topic into one table, or several, each into its own."""
 
@@ -45,8 +51,11 @@ class PipelineSettings(SourceSettings):
     trigger: Trigger = "availableNow"
     #: The temp view that shows the table to SQL.
     view: Annotated[str, Field(pattern=r"^\w+$")]
+    #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. `{topic}` gives each topic a
+    #: table. It needs no path. Either `table` or `table_path` is set.
+    table: Annotated[str, AfterValidator(table_name.check_name)] | None = None
     #: Where the Delta table is: below the mount point, or an address. `{topic}` gives each topic a table.
-    table_path: Text
+    table_path: Annotated[Text, AfterValidator(_check_path)] | None = None
     #: Where the query keeps its offsets: one checkpoint for each table.
     checkpoint_path: Text
     #: Where a query starts whose checkpoint and table disagree. `checkpoint`: where the checkpoint ends.
@@ -125,8 +134,12 @@ class PipelineSettings(SourceSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> PipelineSettings:
+        if (self.table is None) == (self.table_path is None):
+            raise ValueError("needs either table or table_path")
         if self.has_several_topics and not self.has_table_for_each:
-            raise ValueError("table_path must hold {topic}: each of several topics has a separate table")
+            raise ValueError(f"{self._key} must hold {TOPIC}: each of several topics has a separate table")
+        if self.table is not None and self.topic_pattern is None:
+            self._check_named_topics(self.table)
         if (self.value_format in ("json", "custom")) != (self.value_schema is not None):
             raise ValueError("value_schema belongs to value_format json or custom, which needs it")
         if (self.value_format == "custom") != (self.deserializer is not None):
@@ -134,7 +147,7 @@ class PipelineSettings(SourceSettings):
         if self.deserializer_config and ":" in (self.deserializer or ":"):
             raise ValueError("deserializer_config belongs to a deserializer that is a Java class")
         if not self.is_registered and self.has_table_for_each:
-            raise ValueError("{topic} in table_path belongs to value_format avro, json_schema or protobuf")
+            raise ValueError(f"{TOPIC} in {self._key} belongs to value_format avro, json_schema or protobuf")
         if (self.key == "json") != (self.key_schema is not None):
             raise ValueError("key_schema belongs to key json, which needs it")
         if self.has_registered_key and not self.is_registered:
@@ -150,6 +163,15 @@ class PipelineSettings(SourceSettings):
             )
         return self
 
+    def _check_named_topics(self, table: str) -> None:
+        for topic in self.topics:
+            if not table_name.is_allowed(table_name.for_topic(table, topic)):
+                raise ValueError(
+                    f"topic {topic} has a dot, which no catalog allows in a table; set table_path"
+                )
+        if len({topic.lower() for topic in self.topics}) < len(self.topics):
+            raise ValueError("topics differ only in case, which catalogs ignore; set table_path")
+
     @property
     def is_registered(self) -> bool:
         """Whether values name a schema of the registry."""
@@ -163,7 +185,17 @@ class PipelineSettings(SourceSettings):
     @property
     def has_table_for_each(self) -> bool:
         """Whether each topic has a separate table, even if there is only one topic for now."""
-        return TOPIC in self.table_path
+        return TOPIC in self.location
+
+    @property
+    def location(self) -> str:
+        """The table: its name, or its path."""
+        return self.table or self.table_path or ""
+
+    @property
+    def _key(self) -> str:
+        """The key that has the location."""
+        return "table_path" if self.table is None else "table"
 
     @property
     def paused_path(self) -> str:
@@ -185,5 +217,5 @@ class PipelineSettings(SourceSettings):
 
     @property
     def quarantine_path(self) -> str:
-        """The table of the records that are not in `table_path`, next to it."""
-        return f"{self.table_path.rstrip('/')}{QUARANTINE}"
+        """The table of the rejected records, next to the pipeline's table."""
+        return table_name.suffixed(self.location, QUARANTINE)

@@ -8,10 +8,11 @@ from uuid import uuid4
 
 from pydantic import Field
 
+from topiclake.config import table_name
 from topiclake.config.database import DatabaseSettings
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.lineage import LineageSettings
-from topiclake.config.pipeline import TOPIC, PipelineSettings
+from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.secret import Section
 from topiclake.config.storage import StorageSettings
@@ -79,10 +80,11 @@ class Settings(Section):
     def for_topic(self, topic: str) -> Settings:
         """Return the configuration of one of several topics: its own table, quarantine and subjects."""
         assign = self.pipeline.assign or {}
+        key = "table_path" if self.pipeline.table is None else "table"
         changes = {
             "topic": topic,
             "topic_pattern": None,
             "assign": {topic: assign[topic]} if topic in assign else None,
-            "table_path": self.pipeline.table_path.replace(TOPIC, topic),
+            key: table_name.for_topic(self.pipeline.location, topic),
         }
         return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=changes)})

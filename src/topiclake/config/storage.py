@@ -22,7 +22,7 @@ SOURCES = {
         r"abfss?://[^@/:]+@[^@/]+(?:/|$)",
         "abfss://<container>@<account>.dfs.core.windows.net/<folder>",
     ),
-    "s3a": (r"s3a://[^@/:]+(?:/|$)", "s3a://<bucket>/<folder>"),
+    "s3a": (r"s3a?://[^@/:]+(?:/|$)", "s3a://<bucket>/<folder>"),
 }
 #: The sets of keys that grant access, by kind of source. The empty set is the access of the machine itself.
 ACCESS: dict[str, tuple[frozenset[str], ...]] = {
@@ -59,6 +59,11 @@ def without_login(text: str) -> str:
     return _LOGIN.sub("[REDACTED]@", text)
 
 
+def hadoop_address(source: str) -> str:
+    """Return the address that plain Hadoop opens: it knows S3 as `s3a`."""
+    return f"s3a{source.removeprefix('s3')}" if source.startswith("s3://") else source
+
+
 def leads_out(path: str) -> bool:
     """Return whether a path holds `..`, written out or as Hadoop's local addresses may have it (`%2E%2E`)."""
     return ".." in unquote(path).split("/")
@@ -85,7 +90,8 @@ def _check_source(value: str) -> str:
 class StorageSettings(Section):
     """Where tables and checkpoints live: a source, and the mount point that stands for it in paths."""
 
-    #: The container, bucket, volume or folder, as `wasbs://`, `abfss://`, `s3a://`, `/Volumes/` or `file:///`.
+    #: The container, bucket, volume or folder, as `wasbs://`, `abfss://`, `s3a://` (or `s3://`), `/Volumes/`
+    #: or `file:///`.
     source: Annotated[str, AfterValidator(_check_source)]
     #: The path that stands for the source, such as `/mnt/datalake`.
     mount_point: Annotated[str, Field(pattern=r"^/mnt/[\w.-]+$")]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from topiclake.delta import driver_lock
+from topiclake.delta import catalog, driver_lock
 from topiclake.errors import PlatformError
 from topiclake.session import is_databricks
 
@@ -21,8 +21,8 @@ _LOG_STORES = {
 _OF_ONE_DRIVER = ("HDFSLogStore", "LocalLogStore", "S3SingleDriverLogStore")
 
 
-def require_log_store(spark: SparkSession, path: str) -> None:
-    """Check that the log store keeps a second driver from overwriting this driver's commits.
+def require_log_store(spark: SparkSession, location: str) -> None:
+    """Check that the log store keeps a second driver from overwriting commits to the table at `location`.
 
     If a log store for one driver is configured, this process locks the table on this machine until it ends.
 
@@ -31,7 +31,9 @@ def require_log_store(spark: SparkSession, path: str) -> None:
     Raises:
         PlatformError: No log store is configured; the error names the setting. Or another driver on this
             machine writes the table; the error names its process.
+        StorageError: The location is a name, and its schema does not exist.
     """
+    path = location if is_databricks() else catalog.folder(spark, location)
     # Outside Databricks a path without a scheme is a local folder, as for `storage.source`.
     scheme = urlsplit(path).scheme or "file"
     key = f"spark.delta.logStore.{scheme}.impl"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 
 #: Delta's settings for what its commands commit; writers have options of these names.
@@ -23,7 +23,7 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
 
     Args:
         rows: One row for each value of `keys`.
-        path: Address of the table, as Spark reads it. A missing table is created, and new columns are added.
+        path: Location of the table. A missing table is created, and new columns are added.
         keys: The columns that identify a row.
         writer: Name of the writer, whose batches arrive in the order of their numbers.
         batch_id: Number of the batch. Delta skips a batch that the table already has.
@@ -32,7 +32,7 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
     with _committed_as(rows.sparkSession, writer, batch_id):
         (
-            DeltaTable.forPath(rows.sparkSession, path)
+            catalog.delta_table(rows.sparkSession, path)
             .alias("old")
             .merge(rows.alias("new"), reduce(Column.__and__, keys_match))
             .withSchemaEvolution()

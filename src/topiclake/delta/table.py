@@ -1,4 +1,7 @@
-"""Delta tables: create, append once, read."""
+"""Delta tables: create, append once, read.
+
+A table has a location: a path, or a name in a catalog (`config/table_name`).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_fixed
 
+from topiclake.config import table_name
+from topiclake.delta import catalog
 from topiclake.errors import StorageError
 
 #: After this time Delta forgets the batches of a writer. Without this property it never does.
@@ -45,7 +50,11 @@ _NO_TABLE = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_SCHEMA_NOT_SET",
+    "DELTA_READ_TABLE_WITHOUT_COLUMNS",
+    "TABLE_OR_VIEW_NOT_FOUND",
 )
+#: Error class for a table that another writer has created first.
+_EXISTS = "TABLE_OR_VIEW_ALREADY_EXISTS"
 #: Numbers of commits that a search reads: reading an old table's whole history (None) takes seconds.
 _NEWEST_FIRST = (10, None)
 #: Time limit for another writer that is creating the table (s): until its commit there are only files.
@@ -57,6 +66,8 @@ def ensure_table(
 ) -> None:
     """Create an empty Delta table at `path` if it does not exist; an existing table does not change.
 
+    A name becomes a managed table.
+
     Args:
         spark: The session.
         path: Location of the table.
@@ -65,7 +76,7 @@ def ensure_table(
         comment: Description of the table.
 
     Raises:
-        StorageError: The folder has files, but no table.
+        StorageError: The folder has files, but no table. Or the schema of the name does not exist.
     """
     # Delta first looks for a table, then for files. A table that another writer creates between the two
     # checks appears as a folder with files only.
@@ -76,22 +87,31 @@ def ensure_table(
         reraise=True,
     )
     try:
-        tries(_create, spark, path, schema, properties, comment)
+        with catalog.catalog_errors(path):
+            tries(_create, spark, path, schema, properties, comment)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
             raise StorageError(
-                f"{path} holds files, but no Delta table", "another table_path", table=path, reason="files"
+                f"{path} holds files, but no Delta table",
+                "another table_path or table",
+                table=path,
+                reason="files",
             ) from None
         raise
 
 
 def _was_slower(error: BaseException) -> bool:
-    return is_conflict(error) or (isinstance(error, PySparkException) and error.getCondition() in _MERE_FILES)
+    return is_conflict(error) or (
+        isinstance(error, PySparkException) and error.getCondition() in (*_MERE_FILES, _EXISTS)
+    )
 
 
 def _create(
     spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str
 ) -> None:
+    if table_name.is_name(path):
+        _create_named(spark, path, schema, properties, comment)
+        return
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
     if comment:
         builder = builder.comment(comment)
@@ -108,6 +128,49 @@ def _create(
         writer.options(**{name: value for name, value in properties.items() if _is_option(name)}).save(path)
         if others := {name: value for name, value in properties.items() if not _is_option(name)}:
             set_properties(spark, path, others)
+
+
+def _create_named(
+    spark: SparkSession, name: str, schema: StructType, properties: Mapping[str, str], comment: str
+) -> None:
+    catalog.require_allowed(spark, name)
+    # Delta's builder does not know names of three parts.
+    described = f" COMMENT {literal(comment)}" if comment else ""
+    listed = f" TBLPROPERTIES ({_pairs(properties)})" if properties else ""
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {table_name.quoted(name)} ({_fields(schema)}) USING delta"
+        f"{described}{listed}"
+    )
+    if not columns(spark, name):
+        # The user has created an external table without columns.
+        spark.createDataFrame([], schema).writeTo(table_name.quoted(name)).option(
+            "mergeSchema", "true"
+        ).append()
+        set_properties(spark, name, properties)
+
+
+def _fields(schema: StructType, colon: str = "") -> str:
+    """Return columns or fields for SQL."""
+    texts = []
+    for field in schema:
+        comment, required = field.metadata.get("comment"), "" if field.nullable else " NOT NULL"
+        described = f" COMMENT {literal(comment)}" if comment else ""
+        texts.append(f"{quoted(field.name)}{colon} {_type(field.dataType)}{required}{described}")
+    return ", ".join(texts)
+
+
+def _type(kind: DataType) -> str:
+    if isinstance(kind, StructType):
+        return f"STRUCT<{_fields(kind, ':')}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_type(kind.keyType)}, {_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _pairs(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
 
 
 def _is_option(name: str) -> bool:
@@ -144,16 +207,31 @@ def replace_once(rows: DataFrame, path: str, *, writer: str, batch_id: int) -> N
 def _write_once(
     rows: DataFrame, path: str, mode: str, writer: str, batch_id: int, commit: Mapping[str, object]
 ) -> None:
-    metadata = {"writer": writer, "batch_id": batch_id} | dict(commit)
-    (
-        rows.write.format("delta")
-        .mode(mode)
-        .option("mergeSchema", "true")
-        .option("txnAppId", writer)
-        .option("txnVersion", str(batch_id))
-        .option("userMetadata", json.dumps(metadata))
-        .save(path)
-    )
+    options = {
+        "mergeSchema": "true",
+        "txnAppId": writer,
+        "txnVersion": str(batch_id),
+        "userMetadata": json.dumps({"writer": writer, "batch_id": batch_id} | dict(commit)),
+    }
+    if not table_name.is_name(path):
+        rows.write.format("delta").mode(mode).options(**options).save(path)
+        return
+    try:
+        _write_named(rows, path, mode, options)
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            raise
+        ensure_table(rows.sparkSession, path, nullable(rows), {})
+        _write_named(rows, path, mode, options)
+
+
+def _write_named(rows: DataFrame, name: str, mode: str, options: Mapping[str, str]) -> None:
+    writer = rows.writeTo(table_name.quoted(name)).options(**options)
+    if mode == "append":
+        writer.append()
+    else:
+        # saveAsTable would replace the table, with its properties.
+        writer.overwrite(F.lit(True))
 
 
 def is_committed(spark: SparkSession, path: str, attempt: str) -> bool:
@@ -193,7 +271,7 @@ def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) ->
 def _commits(
     spark: SparkSession, path: str, limit: int | None, **metadata: str
 ) -> list[tuple[str, int, str | None]]:
-    table = DeltaTable.forPath(spark, path)
+    table = catalog.delta_table(spark, path)
     commits = table.history() if limit is None else table.history(limit)
     for name, value in metadata.items():
         commits = commits.where(F.get_json_object("userMetadata", f"$.{name}") == value)
@@ -214,9 +292,8 @@ def columns(spark: SparkSession, path: str) -> StructType | None:
 
 def properties(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the table properties of the table at `path`."""
-    return {
-        row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES delta.{quoted(path)}").collect()
-    }
+    rows = spark.sql(f"SHOW TBLPROPERTIES {catalog.identifier(path)}").collect()
+    return {row["key"]: row["value"] for row in rows}
 
 
 def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
@@ -229,7 +306,7 @@ def require_lasting_writers(path: str, properties: Mapping[str, str]) -> None:
         raise StorageError(
             f"the table at {path} has {FORGETS_WRITERS} = {duration}: a query that is started later than "
             "that could append a batch once more",
-            f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES ('{FORGETS_WRITERS}')",
+            f"ALTER TABLE {catalog.identifier(path)} UNSET TBLPROPERTIES ('{FORGETS_WRITERS}')",
             table=path,
             property=FORGETS_WRITERS,
             found=duration,
@@ -250,8 +327,8 @@ def nullable(rows: DataFrame) -> StructType:
 
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set table properties of the table at `path`."""
-    pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-    spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({pairs})")
+    if properties:
+        spark.sql(f"ALTER TABLE {catalog.identifier(path)} SET TBLPROPERTIES ({_pairs(properties)})")
 
 
 def quoted(name: str) -> str:
@@ -294,6 +371,8 @@ def _is_outdated(error: BaseException) -> bool:
 
 def is_table(spark: SparkSession, path: str) -> bool:
     """Return whether a Delta table exists at `path`; a wrong credential raises Spark's error."""
+    if table_name.is_name(path):
+        return catalog.exists(spark, path)
     if DeltaTable.isDeltaTable(spark, path):
         return True
     # Delta caches the answer for an hour. The session may have asked when only the log folder of a killed
@@ -313,8 +392,18 @@ def _has_log(spark: SparkSession, path: str) -> bool:
 
 def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
     """Read the newest version of the table at `path`, or `version`."""
-    reader = spark.read.format("delta")
-    return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+    reader = spark.read if version is None else spark.read.option("versionAsOf", version)
+    if table_name.is_name(path):
+        return reader.table(table_name.quoted(path))
+    return reader.format("delta").load(path)
+
+
+def read_stream(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    """Read the table at `path` as a stream, with options of Delta's source."""
+    reader = spark.readStream.options(**options)
+    if table_name.is_name(path):
+        return reader.table(table_name.quoted(path))
+    return reader.format("delta").load(path)
 
 
 def as_json(rows: DataFrame) -> list[dict[str, Any]]:
@@ -331,11 +420,11 @@ def history(spark: SparkSession, path: str) -> DataFrame:
         `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is the
         metadata that Topiclake wrote into the commit.
     """
-    commits = DeltaTable.forPath(spark, path).history()
+    commits = catalog.delta_table(spark, path).history()
     rows = F.col("operationMetrics")["numOutputRows"].cast("bigint").alias("rows")
     return commits.select("version", "timestamp", "operation", rows, F.col("userMetadata").alias("batch"))
 
 
 def latest_version(spark: SparkSession, path: str) -> int:
     """Return the newest version of the table at `path`."""
-    return int(DeltaTable.forPath(spark, path).history(1).select("version").collect()[0][0])
+    return int(catalog.delta_table(spark, path).history(1).select("version").collect()[0][0])

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from topiclake.delta import catalog
 
 _RESTORE = "RESTORE"
 #: Commits that are read first, since an old table's whole history takes seconds.
@@ -54,7 +55,7 @@ class Commits:
 
 def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
     """Return the newest `limit` commits of the table at `table`; without `limit`, all commits."""
-    delta_table = DeltaTable.forPath(spark, table)
+    delta_table = catalog.delta_table(spark, table)
     history = delta_table.history() if limit is None else delta_table.history(limit)
     is_relevant = (
         (F.col("version") == 0)

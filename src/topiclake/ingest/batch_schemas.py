@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake.delta import evolution
+from topiclake.delta import catalog, evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.avro.stored_reader import StoredReaderError
@@ -214,7 +214,7 @@ class BatchSchemas:
                 f"the table property {name} of {self.target.table} is not what this version of Topiclake "
                 f"writes ({error}), and without it columns could change their meaning",
                 f"the version that wrote it, or, if columns may get other names, ALTER TABLE "
-                f"delta.{delta.quoted(self.target.table)} UNSET TBLPROPERTIES ('{name}')",
+                f"{catalog.identifier(self.target.table)} UNSET TBLPROPERTIES ('{name}')",
                 table=self.target.table,
                 property=name,
                 reason="kept_reader",

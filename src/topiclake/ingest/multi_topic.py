@@ -23,7 +23,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config.pipeline import QUARANTINE, TOPIC
+from topiclake.config import table_name
+from topiclake.config.pipeline import QUARANTINE
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
@@ -98,8 +99,8 @@ class Topics:
         return replace(
             self.template,
             topic=topic,
-            table=self.template.table.replace(TOPIC, topic),
-            quarantine=self.template.quarantine.replace(TOPIC, topic),
+            table=table_name.for_topic(self.template.table, topic),
+            quarantine=table_name.for_topic(self.template.quarantine, topic),
             schemas=self.template.schemas.for_topic(topic),
         )
 
@@ -198,10 +199,19 @@ def _write_or_pause(
 
 
 def _require_own_table(topics: Topics, topic: str) -> None:
-    if topics.template.table.endswith(TOPIC) and topic.endswith(QUARANTINE):
+    table, other = table_name.for_topic(topics.template.table, topic), topic.removesuffix(QUARANTINE)
+    if not table_name.is_allowed(table):
         raise IngestError(
-            f"the table of topic {topic} would be the quarantine of topic {topic.removesuffix(QUARANTINE)}",
-            "a table_path that does not end with {topic}",
+            f"the table of topic {topic} would be {table}, and no catalog allows a dot in a table's name",
+            "table_path in place of table, or a separate pipeline for this topic",
+            topic=topic,
+            table=table,
+            reason="table_name",
+        )
+    if other != topic and table == table_name.for_topic(topics.template.quarantine, other):
+        raise IngestError(
+            f"the table of topic {topic} would be the quarantine of topic {other}",
+            "a table or table_path that does not end with {topic}",
             topic=topic,
             reason="quarantine_of_another",
         )

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 from topiclake.config.settings import Settings
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.ingest.paused_topics import LEDGER_SCHEMA, waiting
@@ -33,7 +34,7 @@ _LIST = (
 
 @dataclass(frozen=True)
 class TableState:
-    """A Delta table at the end of a run."""
+    """A Delta table at the end of a run; `path` is its name if it has one."""
 
     path: str
     version: int
@@ -48,8 +49,8 @@ class RunSummary:
         query_id: Id of the streaming query, which is the same in each run with this checkpoint.
         rows_written: Rows that this run appended to the table.
         quarantined: Records that this run put into quarantine, by reason.
-        table: The table. For several topics, its path contains `{topic}`, its version is -1, and its rows are
-            those of all topics.
+        table: The table. For several topics, its path or name contains `{topic}`, its version is -1, and its
+            rows are those of all topics.
         quarantine: The quarantine table, likewise; its version is -1 if it does not exist.
         preview: The first rows of the view; times in ISO 8601 with their zone.
     """
@@ -78,13 +79,42 @@ class RunSummary:
 
 
 def table_path(settings: Settings) -> str:
-    """Return the location of the pipeline's table, as Spark reads it.
+    """Return the location of the pipeline's table: its path, as Spark reads it, or its name.
 
     Example:
-        >>> spark.read.format("delta").load(tl.table_path(settings)).count()
-        4
+        >>> tl.table_path(settings) == f"file:{folder}/readings"
+        True
     """
-    return mount.resolve(settings.storage, settings.only_topic().pipeline.table_path)
+    return mount.resolve_table(settings.storage, settings.only_topic().pipeline.location)
+
+
+def table_identifier(settings: Settings) -> str:
+    """Return the pipeline's table for SQL.
+
+    Example:
+        >>> spark.sql(f"SELECT count(*) AS rows FROM {tl.table_identifier(settings)}").first()
+        Row(rows=4)
+    """
+    return catalog.identifier(table_path(settings))
+
+
+def read_table_stream(
+    spark: SparkSession, settings: Settings, *, path: str | None = None, **options: str
+) -> DataFrame:
+    """Read a Delta table as a stream.
+
+    Args:
+        spark: The session.
+        settings: The store and the pipeline.
+        path: Path or name of the table; by default that of the pipeline.
+        options: Options of Delta's source, such as `withEventTimeOrder="true"`.
+
+    Example:
+        >>> tl.read_table_stream(spark, settings).isStreaming
+        True
+    """
+    location = path or settings.only_topic().pipeline.location
+    return delta.read_stream(spark, mount.resolve_table(settings.storage, location), options)
 
 
 def create_view(
@@ -103,7 +133,7 @@ def create_view(
     Args:
         spark: The session.
         settings: The store and the pipeline.
-        path: Location of the table; by default that of the pipeline.
+        path: Path or name of the table; by default that of the pipeline.
         name: Name of the view; by default that of the pipeline.
         columns: Columns of an empty view, if the table does not exist.
 
@@ -121,8 +151,8 @@ def create_view(
         rows = _tables_of_topics(spark, settings)
         rows.createOrReplaceTempView(view)
         return rows
-    shown = path or settings.only_topic().pipeline.table_path
-    table = mount.resolve(settings.storage, shown)
+    shown = path or settings.only_topic().pipeline.location
+    table = mount.resolve_table(settings.storage, shown)
     with storage_errors(settings.storage, table):
         is_table = delta.is_table(spark, table)
     if is_table:
@@ -131,7 +161,7 @@ def create_view(
         rows = spark.createDataFrame([], columns)
     else:
         raise StorageError(
-            f"there is no Delta table at {shown} ({table})",
+            f"there is no Delta table at {shown}" + ("" if table == shown else f" ({table})"),
             f"python -m workbench ingest {settings.name}",
             table=table,
             path=shown,
@@ -192,7 +222,7 @@ def summarize(
         query_id=str(query.id),
         rows_written=sum(summary.rows_written for summary in summaries),
         quarantined=dict(sorted(quarantined.items())),
-        table=_sum(settings.pipeline.table_path, tables),
+        table=_sum(settings.pipeline.location, tables),
         quarantine=_sum(settings.pipeline.quarantine_path, quarantines),
         preview=[dict(zip(_LIST.names, row, strict=True)) for row in listed],
     )
@@ -246,7 +276,7 @@ def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[
 
 def _states(spark: SparkSession, settings: Settings) -> tuple[TableState, TableState]:
     """Return the table of one topic, and its quarantine."""
-    quarantine = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
+    quarantine = mount.resolve_table(settings.storage, settings.pipeline.quarantine_path)
     return _state(spark, table_path(settings)), _state(spark, quarantine)
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.ingest import quarantine_rows
@@ -28,6 +29,8 @@ from topiclake.streaming.batch_counts import TableCount
 
 _log = logging.getLogger(__name__)
 
+#: By start of a query and location: the path of a table, which its catalog is asked for once.
+_folders: dict[tuple[str, str], str] = {}
 #: Suffix of the writer name in commit 2.
 LATE = "/late"
 
@@ -100,12 +103,12 @@ class Target:
         if self.transform is not None:
             raise self.transform.error(
                 f"makes columns that the table cannot take: {problem}",
-                "cast the column in the transform, or choose another table_path",
+                "cast the column in the transform, or choose another table",
                 reason="columns",
             )
         raise IngestError(
             f"the table {self.table} cannot take the columns of the configuration: {problem}",
-            "set key, key_schema and value_schema to what the table has, or choose another table_path",
+            "set key, key_schema and value_schema to what the table has, or choose another table",
             table=self.table,
             reason="columns",
         )
@@ -113,16 +116,16 @@ class Target:
 
 def target(settings: Settings, transform: Function | None = None) -> Target:
     """Return the target of a configuration, with resolved paths and secrets."""
-    resolve = partial(mount.resolve, settings.storage)
+    resolve = partial(mount.resolve_table, settings.storage)
     pipeline = settings.pipeline
     return Target(
         pipeline=settings.name,
         run=settings.run_id,
         mode=pipeline.mode,
         schemas=TopicSchemas.from_settings(settings),
-        table=resolve(pipeline.table_path),
+        table=resolve(pipeline.location),
         quarantine=resolve(pipeline.quarantine_path),
-        checkpoint=resolve(pipeline.checkpoint_path),
+        checkpoint=mount.resolve(settings.storage, pipeline.checkpoint_path),
         properties=pipeline.table_properties,
         type_widening=pipeline.type_widening,
         transform=None if transform is None else RowTransform(transform, settings.name),
@@ -137,8 +140,13 @@ def writer_name(target: Target, spark: SparkSession) -> str:
 
 def report_counts(target: Target, spark: SparkSession, batch_id: int, count: TableCount) -> None:
     """Report the rows that a batch wrote into a table to subscribers of its query."""
+    if not batch_counts.has_subscribers():
+        return
     query = checkpoint.query_id(spark, target.checkpoint, target.start)
-    batch_counts.publish(query, batch_id, replace(count, topic=target.topic))
+    key = target.start, count.path
+    if key not in _folders:
+        _folders[key] = catalog.folder(spark, count.path)
+    batch_counts.publish(query, batch_id, replace(count, topic=target.topic, folder=_folders[key]))
 
 
 def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:

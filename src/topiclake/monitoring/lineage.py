@@ -31,6 +31,7 @@ from openlineage.client.generated.output_statistics_output_dataset import Output
 from openlineage.client.generated.parent_run import ParentRunFacet
 from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
 from openlineage.client.generated.storage_dataset import StorageDatasetFacet
+from openlineage.client.generated.symlinks_dataset import Identifier, SymlinksDatasetFacet
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import (
     ApiKeyTokenProvider,
@@ -40,6 +41,7 @@ from openlineage.client.transport.http import (
     TokenProvider,
 )
 
+from topiclake.config import table_name
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
@@ -242,8 +244,11 @@ def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v
             if count.writer
         ]
         versions = [version for version in committed if version is not None]
-        namespace, name = dataset(path)
+        namespace, name = dataset(path_counts[0].folder or path)
         facets: dict[str, DatasetFacet] = {"storage": StorageDatasetFacet("delta", "parquet", **_BY)}
+        if table_name.is_name(path):
+            named = Identifier(namespace, table_name.unquoted(path), "TABLE")
+            facets["symlinks"] = SymlinksDatasetFacet([named], **_BY)
         if versions:
             facets["version"] = DatasetVersionDatasetFacet(str(max(versions)), **_BY)
         if reasons := {
@@ -259,9 +264,10 @@ def outputs(batch: CommittedBatch, counts: Sequence[TableCount]) -> list[event_v
 
 
 def dataset(path: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a table's location.
+    """Return OpenLineage's namespace and name of a table's path.
 
     Source: https://openlineage.io/docs/spec/naming: a store's name is the namespace, and S3's scheme is s3.
+    The name in a catalog is a symlink of this dataset, as with OpenLineage's own plug-in of Spark.
     """
     scheme, _, location = path.partition(":")
     if not re.fullmatch(r"[A-Za-z][\w+.-]+", scheme) or not location:

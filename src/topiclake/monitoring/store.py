@@ -19,7 +19,7 @@ from topiclake.streaming.batch_counts import TableCount
 BUSY_SECONDS = 30.0
 _OF_QUERIES = ("batches", "totals", "partitions", "tables", "commits", "reasons", "reason_batches")
 #: Changes with the tables.
-_LAYOUT = 1
+_LAYOUT = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
@@ -43,7 +43,8 @@ CREATE TABLE IF NOT EXISTS heads (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, known TEXT NOT NULL, PRIMARY KEY (topic, partition));
 CREATE TABLE IF NOT EXISTS tables (
     query_id TEXT NOT NULL, path TEXT NOT NULL, is_quarantine INTEGER NOT NULL, rows INTEGER NOT NULL,
-    committed REAL NOT NULL, batch_id INTEGER NOT NULL, PRIMARY KEY (query_id, path));
+    committed REAL NOT NULL, batch_id INTEGER NOT NULL, folder TEXT NOT NULL,
+    PRIMARY KEY (query_id, path));
 CREATE TABLE IF NOT EXISTS commits (
     query_id TEXT NOT NULL, path TEXT NOT NULL, writer TEXT NOT NULL, batch_id INTEGER NOT NULL,
     PRIMARY KEY (query_id, path, writer));
@@ -257,10 +258,18 @@ def _add_count(
         return
     reasons, committed = (count.reasons or {}).items(), at if count.rows else 0.0
     database.execute(
-        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
-        " rows = rows + excluded.rows, batch_id = excluded.batch_id,"
+        "INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (query_id, path) DO UPDATE SET"
+        " rows = rows + excluded.rows, batch_id = excluded.batch_id, folder = excluded.folder,"
         " committed = max(committed, excluded.committed)",
-        (query_id, count.path, count.is_quarantine, count.rows, committed, batch_id),
+        (
+            query_id,
+            count.path,
+            count.is_quarantine,
+            count.rows,
+            committed,
+            batch_id,
+            count.folder or count.path,
+        ),
     )
     database.executemany(
         "INSERT INTO reasons VALUES (?, ?, ?, ?) ON CONFLICT (query_id, path, reason) DO UPDATE SET"

@@ -194,7 +194,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
         )
     schemas, pipeline = TopicSchemas.from_settings(settings), settings.pipeline
     table, checkpoint_path = (
-        mount.resolve(settings.storage, path) for path in (pipeline.table_path, pipeline.checkpoint_path)
+        mount.resolve(settings.storage, path) for path in (pipeline.location, pipeline.checkpoint_path)
     )
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic)
     require_avro_limits(spark)

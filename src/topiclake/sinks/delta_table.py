@@ -57,7 +57,8 @@ def delta_batches(
     Args:
         settings: The store.
         spark: The session.
-        path: The table. The first batch creates it, and later batches add new columns.
+        path: The path of the table, or its name in a catalog. The first batch creates it, and later batches
+            add new columns.
         mode: `append`. Or `merge`, for output mode `update`: a row replaces the row with the same keys. Or
             `replace`, for output mode `complete`: a batch replaces the whole table.
         keys: Columns by which `merge` matches rows. A batch has one row for each of their values; a null

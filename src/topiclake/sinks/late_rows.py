@@ -130,8 +130,9 @@ def late_batches(
         settings: The topic, the store and the pipeline's name, as for `read_values`.
         spark: The session.
         windows: The windows of `window_counts`.
-        path: The table, with the columns of the counted rows, and `_late STRUCT<start TIMESTAMP, end
-            TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>`. It is created here if it does not exist.
+        path: The path or the name of the table, with the columns of the counted rows, and `_late
+            STRUCT<start TIMESTAMP, end TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>`. It is created here
+            if it does not exist.
 
     Raises:
         ConfigError: Values have a registered format, such as Avro, or the windows don't fit them.
@@ -174,7 +175,7 @@ def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFr
     Args:
         spark: The session.
         settings: The store.
-        path: The table.
+        path: The path or the name of the table.
 
     Returns:
         `batch_id BIGINT, start TIMESTAMP, end TIMESTAMP, count BIGINT`, in this order.
@@ -187,7 +188,7 @@ def late_counts(spark: SparkSession, settings: Settings, *, path: str) -> DataFr
         >>> tl.late_counts(spark, settings, path="/mnt/datalake/late_counts").count()
         0
     """
-    destination = mount.resolve(settings.storage, path)
+    destination = mount.resolve_table(settings.storage, path)
     with storage_errors(settings.storage, destination):
         rows = delta.read(spark, destination)
     columns = [F.col(f"{LATE_COLUMN}.{name}") for name in ("batch_id", "start", "end")]

@@ -121,8 +121,8 @@ def notify_batches(
     Args:
         settings: Its section `webhook`, the store and the pipeline's name.
         spark: The session.
-        path: The table of sent notifications, with the columns `NOTIFICATIONS`. The first notification
-            creates it.
+        path: The path or the name of the table of sent notifications, with the columns
+            `NOTIFICATIONS`. The first notification creates it.
         notifications: Function that makes `subject STRING, is_wrong BOOLEAN, since TIMESTAMP, text STRING`
             of a micro-batch's rows, one row per subject, such as `camera_notifications`.
 

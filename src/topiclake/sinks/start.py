@@ -78,13 +78,13 @@ def start_sinks(
 
 
 def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
-    """Return the address of a sink's Delta table.
+    """Return the location of a sink's Delta table: its name, or its address.
 
     Raises:
         PlatformError: The table's log is not safe from a second driver.
-        StorageError: The path cannot be used.
+        StorageError: The path cannot be used, or the schema of the name does not exist.
     """
-    table = mount.resolve(settings.storage, path)
+    table = mount.resolve_table(settings.storage, path)
     log_store.require_log_store(spark, table)
     mount.require_writable(table)
     return table

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from topiclake.config.pipeline import TOPIC
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.config.settings import Settings
+from topiclake.config.table_name import TOPIC
 from topiclake.errors import IngestError, SubjectNotFoundError
 from topiclake.formats.codec import OWN, Codec, Codecs, ImpossibleSchemaError, SchemaVersion
 from topiclake.formats.declared import DeclaredFormat

@@ -29,7 +29,9 @@ RENEWED = "fs.topiclake.renewed."
 
 
 def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
-    """Return the Hadoop settings that open `storage.source`, with its secrets revealed; none for a folder.
+    """Return the Hadoop settings that open `storage.source`, with its secrets revealed.
+
+    A folder needs none, and on Databricks neither does a source without credentials in the configuration.
 
     The settings name the container or bucket, so that two sources in one session do not conflict.
 
@@ -42,6 +44,9 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
         StorageError: The credentials do not fit the kind of source, or an account key is not base64.
         ConfigError: A secret cannot be read.
     """
+    if storage.kind in ("abfss", "s3a") and not storage.credentials and is_databricks():
+        # The platform opens an external location of Unity Catalog.
+        return {}
     if frozenset(storage.credentials) not in ACCESS[storage.kind]:
         raise StorageError(
             f"{storage.source} needs {storage.ways_in}",

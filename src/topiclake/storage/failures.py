@@ -12,8 +12,9 @@ from py4j.protocol import Py4JError
 from pydantic import ValidationError
 from pyspark.errors import PySparkException
 
+from topiclake.config import table_name
 from topiclake.config.secret import Secret
-from topiclake.config.storage import OAuthSettings, StorageSettings, without_login
+from topiclake.config.storage import OAuthSettings, StorageSettings, hadoop_address, without_login
 from topiclake.errors import SECOND_QUERY, StorageError
 from topiclake.storage import expiry
 
@@ -70,16 +71,15 @@ def storage_errors(storage: StorageSettings, path: str) -> Iterator[None]:
 
     Args:
         storage: The configured storage.
-        path: Resolved location of a table; it may be in another store.
+        path: Resolved location of a table; it may be a name, or a path in another store.
 
     Raises:
         StorageError: The container, bucket, region or credential is wrong, the store is unavailable, or the
             location cannot be used.
 
     Example:
-        >>> path = tl.table_path(settings)
-        >>> with tl.storage_errors(settings.storage, path):
-        ...     spark.read.format("delta").load(path).count()
+        >>> with tl.storage_errors(settings.storage, tl.table_path(settings)):
+        ...     spark.table(tl.table_identifier(settings)).count()
         4
     """
     try:
@@ -107,10 +107,12 @@ def _cause(text: str) -> str:
 def _opened_by(storage: StorageSettings, path: str) -> StorageSettings | None:
     """Return the storage of `path`: the configured one, or another one with the machine's credential.
 
-    None if no source has such a form.
+    None if no source has such a form, or `path` is a table's name.
     """
-    address = urlsplit(path)
-    if address.scheme in ("", "dbfs") or address[:2] == urlsplit(storage.source)[:2]:
+    if table_name.is_name(path):
+        return None
+    address = urlsplit(hadoop_address(path))
+    if address.scheme in ("", "dbfs") or address[:2] == urlsplit(hadoop_address(storage.source))[:2]:
         return storage
     try:
         return StorageSettings.model_validate({"source": path, "mount_point": storage.mount_point})
@@ -129,7 +131,7 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
     storage = _opened_by(configured, path)
     unusable = StorageError(
         f"{without_login(path)} cannot be used: {problem}",
-        "fix the storage, or correct the path",
+        "fix the storage, or correct the path or the name",
         path=without_login(path),
         reason="unusable",
         detail=problem,

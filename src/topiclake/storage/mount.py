@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from topiclake.config.storage import SOURCES, StorageSettings, leads_out, without_login
+from topiclake.config import table_name
+from topiclake.config.storage import SOURCES, StorageSettings, hadoop_address, leads_out, without_login
 from topiclake.errors import StorageError, TopiclakeError
 from topiclake.session import is_databricks
 from topiclake.storage import expiry
@@ -177,8 +178,9 @@ def resolve(storage: StorageSettings, path: str) -> str:
         path: The path.
 
     Raises:
-        StorageError: The path leads out of its folder, or its scheme is not allowed. Outside Databricks also:
-            the path is below /mnt or begins with `dbfs:`, and no source is mounted there.
+        StorageError: The path leads out of its folder, or its scheme is not allowed, or it is the name of a
+            table. Outside Databricks also: the path is below /mnt or begins with `dbfs:`, and no source is
+            mounted there.
 
     Example:
         >>> tl.resolve(settings.storage, "/mnt/datalake/readings") == f"file:{folder}/readings"
@@ -187,7 +189,7 @@ def resolve(storage: StorageSettings, path: str) -> str:
     _require_allowed(path)
     if not is_databricks() and path.startswith(_DBFS):
         path = _without_dbfs(path)
-    if path.startswith("file:"):
+    if path.startswith(("file:", "s3:")):
         return _as_spark_reads(path)
     is_own = not storage.is_mounted or (_dbutils is None and not is_databricks())
     if is_own and _is_within(path, storage.mount_point):
@@ -206,6 +208,31 @@ def resolve(storage: StorageSettings, path: str) -> str:
     )
 
 
+def resolve_table(storage: StorageSettings, location: str) -> str:
+    """Return the location of a Delta table: a name as it is, or the address that Spark reads for a path.
+
+    Args:
+        storage: As for `resolve`.
+        location: The name (`schema.table`, `catalog.schema.table`) or the path.
+
+    Raises:
+        StorageError: As `resolve`; or the path is in a volume.
+    """
+    if table_name.is_name(location):
+        return location
+    address = resolve(storage, location)
+    if address.removeprefix("dbfs:").startswith("/Volumes/"):
+        raise StorageError(
+            f"table {location} would be in the volume {address}: a volume is for files and checkpoints, and "
+            "Unity Catalog does not allow a table there",
+            "table: <catalog>.<schema>.<table> in place of the path",
+            table=address,
+            path=location,
+            reason="volume",
+        )
+    return address
+
+
 def _without_dbfs(path: str) -> str:
     plain = "/" + path.removeprefix(_DBFS).lstrip("/")
     if not plain.startswith("/mnt/"):
@@ -220,6 +247,13 @@ def _without_dbfs(path: str) -> str:
 
 def _require_allowed(path: str) -> None:
     text = without_login(path)
+    if table_name.is_name(path):
+        raise StorageError(
+            f"{path} is the name of a table, and files need a path",
+            "a path below a mount, or a URI",
+            path=path,
+            reason="name",
+        )
     if leads_out(path):
         raise StorageError(
             f"{text} holds `..`, which leads out of its folder",
@@ -266,13 +300,15 @@ def require_writable(path: str) -> None:
 def _as_spark_reads(source: str) -> str:
     """Return the address that Spark reads: a local folder is `file:/folder`, without percent-encoding."""
     folder = _local(source)
-    return source if folder is None else f"file:{folder}"
+    if folder is not None:
+        return f"file:{folder}"
+    return source if is_databricks() else hadoop_address(source)
 
 
 def _canonical(source: str) -> str:
     """Return one spelling of a source: the workbench stores a folder's address without symbolic links."""
     folder = _local(source)
-    return source.rstrip("/") if folder is None else str(Path(folder).resolve())
+    return hadoop_address(source.rstrip("/")) if folder is None else str(Path(folder).resolve())
 
 
 def _local(source: str) -> str | None:

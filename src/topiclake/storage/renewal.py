@@ -98,5 +98,5 @@ def _refresh(spark: SparkSession, storage: StorageSettings, settings: Mapping[st
     }
     with storage_errors(storage, storage.source):
         # Any access opens the store again; the checkpoint is then written with the renewed credential.
-        DeltaTable.isDeltaTable(spark, storage.source)
+        DeltaTable.isDeltaTable(spark, mount.resolve(storage, storage.source))
     _LOG.info("%s is opened with its renewed credential", storage.source)

@@ -20,12 +20,13 @@ class TableCount:
     """The rows that one commit of a micro-batch wrote into one table.
 
     Attributes:
-        path: Location of the table.
+        path: Location of the table: its path, or its name.
         rows: Number of rows.
         reasons: For a quarantine, the number of rows by reason; None for a table.
         writer: Delta's name of the writer, which commits each batch once; None without a commit.
         schemas: Ids and GUIDs of the schemas that decoded the records, by part of the record.
         topic: Topic of the rows, if the query has several topics.
+        folder: Path of the table, for readers without its catalog.
     """
 
     path: str
@@ -34,6 +35,7 @@ class TableCount:
     writer: str | None = None
     schemas: Mapping[Literal["value", "key"], Sequence[int | str]] = field(default_factory=dict)
     topic: str | None = None
+    folder: str = ""
 
     @property
     def is_quarantine(self) -> bool:

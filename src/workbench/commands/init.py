@@ -18,9 +18,10 @@ import yaml
 from topiclake.config.load import load_settings, pipeline_names
 from topiclake.config.secret import SecretReader
 from topiclake.config.settings import Settings
+from topiclake.config.table_name import is_name
 from topiclake.errors import ConfigError, SubjectNotFoundError
 from topiclake.schema_registry.registry import SchemaRegistry
-from topiclake.storage.mount import require_writable, resolve
+from topiclake.storage.mount import require_writable, resolve_table
 from workbench.commands.topic_options import Request
 from workbench.commands.topic_sample import (
     FORMATS,
@@ -84,7 +85,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
     # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
     texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, ""))
     settings = _load(conf, texts, request.name, read)
-    require_writable(resolve(settings.storage, settings.pipeline.table_path))
+    require_writable(resolve_table(settings.storage, settings.pipeline.location))
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     sample = read_sample(settings.kafka, registry, request.topic)
     proposal = propose(request, sample, registry)
@@ -105,9 +106,13 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
     """
     file = home.project / "conf" / "pipelines" / f"{name}.yaml"
     keys = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
-    folder = str(keys.get("table_path")).rpartition("/")[0]
-    expected_folder = _storage_root(into) or folder
-    for key, actual, expected in (("topic", keys.get("topic"), topic), ("folder", folder, expected_folder)):
+    location = keys.get("table") or str(keys.get("table_path")).rpartition("/")[0]
+    kind = "table" if is_name(into) or keys.get("table") else "folder"
+    expected_location = into if is_name(into) else _storage_root(into) or location
+    for key, actual, expected in (
+        ("topic", keys.get("topic"), topic),
+        (kind, location, expected_location),
+    ):
         if actual != expected:
             raise ConfigError(
                 f"pipeline {name} exists, and its {key} is {actual}, not {expected} (in {file})",
@@ -155,7 +160,7 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
             env=env,
             reason="exists",
         )
-    for option, value in (("--registry", request.registry), ("--into", request.into)):
+    for option, value in (("--registry", request.registry), ("--into", _storage_root(request.into))):
         if not value:
             remedy = f"topiclake init {request.name} --bootstrap {request.bootstrap} {option} <value>"
             raise ConfigError(f"a new environment needs {option}", remedy, env=env, reason="incomplete")
@@ -178,7 +183,9 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
 
 
 def _storage_root(into: str) -> str:
-    """Return the address of a folder or a store; "" if none is given: the environment's own."""
+    """Return the address of a folder or a store; "" for the environment's own: none is given, or a table."""
+    if is_name(into):
+        return ""
     if not into or re.match(r"[a-zA-Z][\w+.-]*:", into) or into.startswith("/Volumes/"):
         return into.rstrip("/")
     return Path(into).expanduser().resolve().as_uri()
@@ -299,6 +306,13 @@ def _record_name(schema: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
+def _table(request: Request, tables: str) -> dict[str, tuple[Any, str]]:
+    if is_name(request.into):
+        return {"table": (request.into, "the quarantine has the suffix _quarantine")}
+    quarantine = f"the quarantine is {request.name}_quarantine in the same folder"
+    return {"table_path": (f"{tables}/{request.name}", quarantine)}
+
+
 def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) -> str:
     """Return the file of the pipeline: its keys, each with a comment."""
     name = request.name
@@ -315,7 +329,7 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
         "mode": ("PERMISSIVE", "bad records go to quarantine; FAILFAST ends the run at the first one"),
         "trigger": ("availableNow", "reads what Kafka holds and ends; `10 seconds` runs all the time"),
         "view": (re.sub(r"\W", "_", name), "the name of the table in SQL"),
-        "table_path": (f"{tables}/{name}", f"the quarantine is {name}_quarantine in the same folder"),
+        **_table(request, tables),
         "checkpoint_path": (f"{tables}/_checkpoints/{name}", "the state of the query: one for each table"),
     }
     lines = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-_INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…, /Volumes/…"
+_INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…; or <schema>.<table>"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Request:
     Attributes:
         name: Name of the pipeline.
         topic: The topic.
-        into: A folder or the address of a store, for table and checkpoint.
+        into: A folder or the address of a store, for table and checkpoint. Or the name of the table.
         env: An environment that exists, or the name of the new one.
         bootstrap: The broker's address; with one, a new environment is written.
         registry: The registry's address.

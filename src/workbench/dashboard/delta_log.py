@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topiclake.config.table_name import is_name, quoted
 from topiclake.errors import StorageError
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ _ROWS = ("numOutputRows", "numUpdatedRows")
 _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 
 
-def read_table(path: str) -> dict[str, Any]:
+def read_table(path: str, name: str = "") -> dict[str, Any]:
     """Read the size of the table at `path`, and its newest versions.
+
+    Args:
+        path: The table, as Spark names its folder.
+        name: Its name in a catalog, if it has one.
 
     Returns:
         `version`, `files`, `bytes`, `optimize` (the command), `versions` (the newest first) and `points` (of
@@ -65,7 +70,7 @@ def read_table(path: str) -> dict[str, Any]:
         "rows": None if records.null_count else pc.sum(records).as_py() or 0,
         "rows_at_most": "deletionVectors" in features,
         "small": small_files(files),
-        "optimize": f"OPTIMIZE {_sql_name(path)}",
+        "optimize": f"OPTIMIZE {_sql_name(name or path)}",
         "versions": versions[:VERSIONS],
         "points": _points(files.num_rows, versions),
     }
@@ -142,7 +147,7 @@ def _local_folder(path: str) -> str | None:
 
 
 def _sql_name(path: str) -> str:
-    return f"delta.`{path.replace('`', '``')}`"
+    return quoted(path) if is_name(path) else f"delta.`{path.replace('`', '``')}`"
 
 
 def _version(commit: Mapping[str, Any]) -> dict[str, Any]:

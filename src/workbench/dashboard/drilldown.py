@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from topiclake.config.pipeline import QUARANTINE
+from topiclake.config.table_name import is_name
 from topiclake.monitoring.store import Store
 from topiclake.reasons import OTHER, REASONS
 from workbench.dashboard.delta_log import read_table
@@ -23,7 +24,7 @@ SMALL_SECONDS = 60.0
 _TABLES = "SELECT * FROM tables WHERE query_id = ? ORDER BY committed DESC, path"
 _NAME = "SELECT name FROM runs WHERE query_id = ? ORDER BY began DESC LIMIT 1"
 _REASON = (
-    "SELECT path, reasons.rows, committed FROM reasons JOIN tables USING (query_id, path)"
+    "SELECT path, folder, reasons.rows, committed FROM reasons JOIN tables USING (query_id, path)"
     " WHERE query_id = ? AND reason = ? ORDER BY committed DESC, path"
 )
 _PERIOD = (
@@ -44,7 +45,7 @@ def small_tables(store: Store, readings: Readings, query_id: str) -> dict[str, d
     """Return how many small files the tables of a query have, by `table_id`, where they have too many."""
     tables = {}
     for table in store.rows(_TABLES, query_id)[:LOOKED_AT]:
-        reading = readings.get(read_table, table["path"], seconds=SMALL_SECONDS) or {}
+        reading = readings.get(read_table, *_read_by(table), seconds=SMALL_SECONDS) or {}
         if reading.get("small"):
             tables[table_id(table["path"])] = reading["small"]
     return tables
@@ -67,8 +68,13 @@ def page(store: Store, readings: Readings, address: str) -> dict[str, Any] | Non
 def _table(store: Store, readings: Readings, query_id: str, name: str) -> dict[str, Any] | None:
     for table in store.rows(_TABLES, query_id):
         if table_id(table["path"]) == name:
-            return {"kind": "table", "table": table, "read": readings.get(read_table, table["path"])}
+            return {"kind": "table", "table": table, "read": readings.get(read_table, *_read_by(table))}
     return None
+
+
+def _read_by(table: dict[str, Any]) -> list[str]:
+    """Return the path of a table, and its name in a catalog, if it has one."""
+    return [table["folder"], *([table["path"]] if is_name(table["path"]) else [])]
 
 
 def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dict[str, Any] | None:
@@ -95,7 +101,7 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
                 "id": table_id(row["path"]),
                 "rows": row["rows"],
                 "commands": _commands(row["path"], reason, topics, may_replay=description.may_replay),
-                "read": readings.get(read_records, row["path"], reason),
+                "read": readings.get(read_records, row["folder"], reason),
             }
             for row in tables[:QUARANTINES]
         ],
@@ -108,7 +114,8 @@ def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) ->
     """Return the commands that show these records and put them into the table."""
     assignments = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
     if path.endswith(QUARANTINE):
-        assignments.append(f"table_path={path.removesuffix(QUARANTINE)}")
+        key = "table" if is_name(path) else "table_path"
+        assignments.append(f"{key}={path.removesuffix(QUARANTINE)}")
     options = " ".join(f"-p {shlex.quote(assignment)}" for assignment in assignments)
     actions = ("show", "replay") if may_replay else ("show",)
     return [

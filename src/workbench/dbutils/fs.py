@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from topiclake.config.storage import hadoop_address
 from topiclake.errors import StorageError
 from topiclake.storage.access import open_store
 from workbench.dbutils import dbfs
@@ -203,7 +204,7 @@ class FileSystem(Documented):
         # An address may hold parts such as `..`, which a resolved folder does not show.
         require_inside(source)
         folder = local_folder(source)
-        uri = folder.resolve().as_uri() if folder else source
+        uri = folder.resolve().as_uri() if folder else hadoop_address(source)
         values = {str(key): str(value) for key, value in (configs or {}).items()}
         self._mounts.add(Mount(_plain(mount_point), uri, kind, values), is_update=replace)
         self._configure()

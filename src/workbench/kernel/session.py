@@ -32,6 +32,9 @@ from workbench.services.spark_cluster import (
 #: By default the first notebook takes the whole cluster, and the second one waits until the first ends.
 CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
 
+#: The value `hive` makes names of tables persist between runs.
+CATALOG_VARIABLE = "WORKBENCH_CATALOG"
+
 #: By these variables spark-submit passes the address and the secret of its JVM to the program.
 SUBMITTED_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 
@@ -165,7 +168,22 @@ class NotebookSession:
             "spark.sql.warehouse.dir": (self._home_folder / "spark" / "warehouse").absolute().as_uri(),
             "spark.local.dir": str(self._home_folder / "spark" / "tmp"),
             **dbfs.spark_settings(self._home_folder),
+            **(_hive(self._home_folder) if os.environ.get(CATALOG_VARIABLE) == "hive" else {}),
         } | self._extra_conf
+
+
+def _hive(home_folder: Path) -> dict[str, str]:
+    """Return the settings of a catalog that remembers tables; Spark's own forgets them with the process.
+
+    Derby stores it, for one process at a time.
+    """
+    database = home_folder.absolute() / "spark" / "metastore"
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={database};create=true",
+        "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
+    }
 
 
 def prepare_environment(home_folder: Path) -> None:
@@ -184,7 +202,8 @@ def prepare_environment(home_folder: Path) -> None:
     # Not by SPARK_CONF_DIR: a folder on the class path would make the JVM refuse the archive of classes.
     log = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
     store = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
-    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, *store, *more_options()])
+    derby = f"-Dderby.stream.error.file={(logs / 'derby.log').absolute()}"
+    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, derby, *store, *more_options()])
 
 
 @contextmanager

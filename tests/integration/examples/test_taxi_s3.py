@@ -264,7 +264,7 @@ FORM = "has a form that is not allowed; try: one of"
         ("s3a://other/x.csv", {}, "s3a://other/x.csv refuses the access key"),
         ("s3a://lake/csv/../x.csv", {}, "s3a://lake/csv/../x.csv holds `..`, which leads out"),
         ("file:///x/%2E%2E/y.csv", {}, "file:///x/%2E%2E/y.csv holds `..`, which leads out"),
-        ("s3://lake/x.csv", {}, f"s3://lake/x.csv {FORM}"),
+        ("s3://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: a path"),
         ("hdfs://127.0.0.1:1/x.csv", {}, f"hdfs://127.0.0.1:1/x.csv {FORM}"),
         ("s3a:///x.csv", {}, f"s3a:///x.csv {FORM}"),
     ],
@@ -308,7 +308,7 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
         ({"table_path": "s3a://other/x"}, "s3a://other/x refuses the access key"),
         ({"checkpoint_path": "s3a://other/x"}, "s3a://other/x refuses the access key"),
         ({"table_path": "s3a://lake/a/../b"}, "s3a://lake/a/../b holds `..`, which leads out"),
-        ({"checkpoint_path": "s3://lake/x"}, f"s3://lake/x {FORM}"),
+        ({"checkpoint_path": "gs://lake/x"}, f"gs://lake/x {FORM}"),
     ],
     ids=["bucket", "key", "secret", "table elsewhere", "checkpoint elsewhere", "..", "scheme"],
 )

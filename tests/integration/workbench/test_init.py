@@ -257,3 +257,19 @@ def test_an_existing_pipeline_must_be_the_one_that_is_asked_for(shop, tmp_path):
         require_same(shop.home, "orders", "others", "")
     with pytest.raises(ConfigError, match="its folder is"):
         require_same(shop.home, "orders", shop.topic, str(tmp_path / "pond"))
+
+
+def test_a_pipeline_may_write_into_a_table_by_name(shop):
+    shop.send(b"text")
+    shop.create(into="raw.orders", value_format="text")
+    keys = shop.keys()
+    assert (keys["table"], "table_path" in keys) == ("raw.orders", False)
+    assert keys["checkpoint_path"] == "/mnt/datalake/delta/_checkpoints/orders"
+    require_same(shop.home, "orders", shop.topic, "raw.orders")
+    require_same(shop.home, "orders", shop.topic, "")
+    with pytest.raises(ConfigError, match=r"its table is raw\.orders"):
+        require_same(shop.home, "orders", shop.topic, "raw.others")
+    with pytest.raises(ConfigError, match="a new environment needs --into"):
+        create_pipeline(
+            shop.home, Request("new", shop.topic, bootstrap="b:1", registry="http://r", into="raw.orders")
+        )

@@ -228,7 +228,7 @@ def test_the_setting_of_a_token_names_container_and_host(source, key):
         "wasbs://container/x",
         "wasbs://@a/x",
         "lake",
-        "s3://b/x",
+        "s3:/b/x",
         "s3a://key:secret@b/x",
         "/Volumes/a/b",
     ],
@@ -474,7 +474,7 @@ def test_a_path_that_leads_out_of_its_folder_is_refused(given, path):
     assert raised.value.fields == {"path": path, "reason": "leads_out"}
 
 
-@pytest.mark.parametrize("path", ["s3://b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
+@pytest.mark.parametrize("path", ["s3:/b/x", "ftp://h/x", "s3a:///x", "file://host/x", "s3a://id:pw@b/x"])
 def test_an_address_of_another_form_is_refused_with_those_allowed_and_tells_no_login(given, path):
     given(MOUNTED)
     with pytest.raises(StorageError) as raised:
@@ -659,3 +659,59 @@ def test_without_dbutils_nothing_is_mounted_and_the_error_says_what_opens_the_so
 def test_databricks_resolves_paths_by_itself(given, path):
     given(MOUNTED)
     assert mount.resolve(settings(), path) == path
+
+
+# Tables by name, external locations, and s3://
+
+
+def test_the_name_of_a_table_needs_no_mount_and_is_no_path(given):
+    given({})
+    assert mount.resolve_table(settings(), "lake.raw.gps") == "lake.raw.gps"
+    with pytest.raises(StorageError) as raised:
+        mount.resolve(settings(), "lake.raw.gps")
+    assert raised.value.fields == {"path": "lake.raw.gps", "reason": "name"}
+
+
+@pytest.mark.usefixtures("on_databricks")
+@pytest.mark.parametrize(
+    "path", ["/Volumes/main/raw/lake/gps", "dbfs:/Volumes/main/raw/lake/gps", "/mnt/lake/gps"]
+)
+def test_a_table_in_a_volume_is_refused_and_a_checkpoint_is_not(path):
+    volume = settings("/Volumes/main/raw/lake")
+    assert mount.resolve(volume, path).endswith("/Volumes/main/raw/lake/gps")
+    with pytest.raises(StorageError) as raised:
+        mount.resolve_table(volume, path)
+    assert (raised.value.fields["reason"], raised.value.fields["path"]) == ("volume", path)
+    assert "table: <catalog>.<schema>.<table>" in raised.value.remedy
+
+
+def test_outside_databricks_s3_is_opened_as_s3a(given):
+    given({"/mnt/lake": "s3a://raw/gps"})
+    lake = settings("s3://raw/gps", **KEY, **SECRET)
+    assert lake.kind == "s3a"
+    assert hadoop_settings(lake)["fs.s3a.bucket.raw.access.key"] == "access_key's value"
+    assert mount.resolve(lake, "s3://raw/gps/t") == "s3a://raw/gps/t"
+    assert mount.resolve(lake, "/mnt/lake/t") == "s3a://raw/gps/t"
+    opened = settings("s3://raw/gps", mounted=False)
+    assert mount.resolve(opened, "/mnt/lake/t") == "s3a://raw/gps/t"
+
+
+def test_a_mount_of_s3_is_the_same_as_one_of_s3a():
+    dbutils = FakeDbutils({"/mnt/lake": "s3a://raw/gps"})
+    assert mount.mount(dbutils, settings("s3://raw/gps")) == "/mnt/lake"
+    assert [source for source, *_ in dbutils.calls] in ([], ["s3://raw/gps"])
+
+
+@pytest.mark.usefixtures("on_databricks")
+@pytest.mark.parametrize("source", ["s3://raw/gps", "s3a://raw/gps", ABFSS])
+def test_an_external_location_needs_no_credential_and_gets_no_settings_on_databricks(source):
+    spark, location = FakeSpark(), settings(source, mounted=False)
+    assert hadoop_settings(location) == {}
+    assert mount.mount(FakeDbutils(), location, spark) == "/mnt/lake"
+    assert spark.given == {}
+    assert mount.resolve(location, "/mnt/lake/gps") == f"{source}/gps"
+
+
+def test_outside_databricks_abfss_still_needs_a_credential():
+    with pytest.raises(StorageError):
+        hadoop_settings(settings(ABFSS))

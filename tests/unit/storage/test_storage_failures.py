@@ -202,3 +202,9 @@ def test_a_key_that_is_not_base64_is_refused_before_hadoop_has_it(source, key):
 @pytest.mark.parametrize("key", ["AAAA", "c2VjcmV0Cg==", "a+/="])
 def test_a_key_that_is_base64_is_handed_on(source, key):
     assert key in hadoop_settings(settings(source, "account_key", account_key=key)).values()
+
+
+def test_an_error_of_a_named_table_blames_no_configured_store():
+    answer = s3_answer(403, "null", "Forbidden", "AccessDeniedException", "s3a://managed/x")
+    error = refused(settings(S3, *KEYS), answer, "lake.raw.gps")
+    assert (error.fields["path"], error.fields["reason"]) == ("lake.raw.gps", "unusable")

@@ -123,7 +123,7 @@ def test_a_mount_point_that_is_taken_shows_both_sources(make, tmp_path):
     ("source", "point", "cause"),
     [
         ("ftp://host/x", "/mnt/x", "it is not one of file:///<folder>, wasbs://<container>@"),
-        ("s3://bucket/x", "/mnt/x", "it is not one of file:///<folder>, .*s3a://<bucket>"),
+        ("s3:/bucket/x", "/mnt/x", "it is not one of file:///<folder>, .*s3a://<bucket>"),
         ("s3a://id@bucket/x", "/mnt/x", "it is not one of"),
         ("wasbs://nohost/x", "/mnt/x", "it is not one of"),
         ("s3a://bucket/x/..", "/mnt/x", r"holds `\.\.`, which leads out of its folder"),

@@ -426,3 +426,16 @@ def test_the_commands_are_those_of_the_workbench_and_lead_to_this_quarantine(sto
     given = {name: asked[0][name] for name in ("topic", "table_path")}
     settings = load_settings("gps", given, conf=ROOT / "conf")
     assert settings.pipeline.quarantine_path == "file:/my lake/t_quarantine"
+
+
+def test_a_named_table_is_read_by_its_folder_and_commands_have_its_name(store, tmp_path):
+    folder = write_log(tmp_path / "gps", [])
+    add(store, 0, TableCount("lake.raw.gps", 1, folder=str(folder)))
+    add(store, 1, TableCount("lake.raw.gps_quarantine", 1, {"bad_magic": 1}, folder="file:/t_quarantine"))
+    readings = Readings()
+    assert result_of(readings, read_table, str(folder), "lake.raw.gps")["version"] == 0
+    shown = page(store, readings, f"table/q/{table_id('lake.raw.gps')}")
+    assert shown["table"]["path"] == "lake.raw.gps"
+    assert shown["read"]["optimize"] == "OPTIMIZE `lake`.`raw`.`gps`"
+    (table,) = page(store, readings, "reason/q/bad_magic")["tables"]
+    assert shlex.split(table["commands"][0])[-1] == "table=lake.raw.gps"

@@ -94,13 +94,14 @@ def _audit_topic(
     *,
     required: bool,
 ) -> AuditReport:
-    resolve = partial(mount.resolve, settings.storage)
+    resolve = partial(mount.resolve_table, settings.storage)
     pipeline, topic = settings.pipeline, settings.pipeline.topic
     broker_offsets = topic_offsets(settings.kafka, topic)
-    with storage_errors(settings.storage, resolve(pipeline.table_path)):
-        paused = paused_ranges(spark, resolve(pipeline.paused_path), topic)
+    table, ledger = resolve(pipeline.location), mount.resolve(settings.storage, pipeline.paused_path)
+    with storage_errors(settings.storage, table):
+        paused = paused_ranges(spark, ledger, topic)
         landed = [
-            *_table_locations(spark, resolve(pipeline.table_path), topic, required=required),
+            *_table_locations(spark, table, topic, required=required),
             *_quarantine_locations(spark, resolve(pipeline.quarantine_path), topic),
         ]
     if rows_before is not None:
@@ -152,7 +153,7 @@ def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bo
             return []
         raise StorageError(
             f"there is no Delta table at {path}",
-            "the table_path of the ingest, or run it first",
+            "the table of the ingest, or run it first",
             table=path,
             reason="missing",
         )
@@ -161,7 +162,7 @@ def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bo
     if not all(re.search(rf"\b{name}:", origin) for name in ("partition", "offset")):
         raise IngestError(
             f"the rows of {path} don't say where in Kafka they came from: nothing can be audited",
-            "kafka_column: true and its fields partition and offset, a new table_path and checkpoint_path",
+            "kafka_column: true and its fields partition and offset, a new table and checkpoint_path",
             table=path,
             reason="no_kafka_column",
         )

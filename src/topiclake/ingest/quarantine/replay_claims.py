@@ -6,12 +6,13 @@ replays, however busy the ingest is.
 
 from __future__ import annotations
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from topiclake.config import table_name
 from topiclake.config.pipeline import REPLAYS
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 
@@ -31,7 +32,7 @@ _COLUMNS = StructType(
 
 def location(quarantine: str) -> str:
     """Return the location of the claims of the quarantine at `quarantine`."""
-    return f"{quarantine}{REPLAYS}"
+    return table_name.suffixed(quarantine, REPLAYS)
 
 
 def read(spark: SparkSession, quarantine: str, version: int | None = None) -> DataFrame:
@@ -72,7 +73,7 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
     unclaimed = rows.select(*KEY).distinct()
     is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)
     values = {name: f"new.{name}" for name in KEY} | {"replay": F.lit(replay)}
-    table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")
+    table = catalog.delta_table(spark, location(quarantine)).alias("claim")
     table.merge(unclaimed.alias("new"), is_same).whenNotMatchedInsert(values=values).execute()
 
 
@@ -80,7 +81,7 @@ def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
     """Mark the rows of a claim as written; return the number of rows that were not marked yet."""
     mark_row = spark.createDataFrame([(replay,)], "replay STRING")
     unmarked = "claim.replay = ended.replay AND claim.replayed_at IS NULL"
-    table = DeltaTable.forPath(spark, location(quarantine)).alias("claim")
+    table = catalog.delta_table(spark, location(quarantine)).alias("claim")
     merge = table.merge(mark_row.alias("ended"), unmarked)
     metrics = merge.whenMatchedUpdate(set={"replayed_at": F.current_timestamp()}).execute()
     return int(metrics.collect()[0]["num_affected_rows"])

@@ -34,7 +34,7 @@ def _read(spark: SparkSession, settings: Settings, reason: str | None = None) ->
     """Return the quarantined rows of the topic, as `replay_claims.read`; no rows without a table."""
     settings = settings.only_topic()
     require_reasons([reason] if reason else [])
-    path = mount.resolve(settings.storage, settings.pipeline.quarantine_path)
+    path = mount.resolve_table(settings.storage, settings.pipeline.quarantine_path)
     with storage_errors(settings.storage, path):
         if delta.is_table(spark, path):
             rows = replay_claims.read(spark, path)

@@ -1,0 +1,103 @@
+"""Delta tables in a catalog: identifiers of names and paths for SQL, and a catalog's errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from topiclake.config import table_name
+from topiclake.errors import StorageError
+
+#: Spark's own catalog, and the names that it allows.
+_SPARK_CATALOG = "spark_catalog"
+_ALLOWED = re.compile(r"\w+", re.ASCII)
+#: Error classes for an unknown catalog. Spark then looks for the schema in `spark_catalog`.
+_NO_CATALOG = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
+
+
+def identifier(location: str) -> str:
+    """Return the table at a location for SQL."""
+    if table_name.is_name(location):
+        return table_name.quoted(location)
+    return f"delta.`{location.replace('`', '``')}`"
+
+
+def delta_table(spark: SparkSession, location: str) -> DeltaTable:
+    """Return the table at a location."""
+    if table_name.is_name(location):
+        return DeltaTable.forName(spark, table_name.quoted(location))
+    return DeltaTable.forPath(spark, location)
+
+
+def folder(spark: SparkSession, location: str) -> str:
+    """Return the path of the table at a location: of a name, the path that the catalog has.
+
+    A table that does not exist would be a managed table, so its path is below the path of its schema.
+
+    Raises:
+        StorageError: The schema of the name does not exist.
+    """
+    if not table_name.is_name(location):
+        return location
+    with catalog_errors(location):
+        if exists(spark, location):
+            return str(spark.sql(f"DESCRIBE DETAIL {identifier(location)}").collect()[0]["location"])
+        schema = spark.catalog.getDatabase(table_name.schema_of(location))
+    return f"{schema.locationUri.rstrip('/')}/{table_name.table_of(location).lower()}"
+
+
+def exists(spark: SparkSession, name: str) -> bool:
+    """Return whether the catalog has a table of this name."""
+    return bool(spark.catalog.tableExists(table_name.quoted(name)))
+
+
+def require_allowed(spark: SparkSession, name: str) -> None:
+    """Check that Spark's own catalog allows a name; Delta would notice it only after its first commit.
+
+    Raises:
+        StorageError: It does not.
+    """
+    named = [spark.catalog.currentCatalog(), *table_name.parts(name)][-3:]
+    if named[0] == _SPARK_CATALOG and not all(map(_ALLOWED.fullmatch, named)):
+        raise StorageError(
+            f"Spark's own catalog does not allow the name of table {name}",
+            "a name of letters, digits and underscores, or table_path in place of table",
+            table=name,
+            reason="table_name",
+        )
+
+
+@contextmanager
+def catalog_errors(location: str) -> Iterator[None]:
+    """Run an access to a table, and raise a catalog's refusal of its name as one sentence.
+
+    Raises:
+        StorageError: The schema or the catalog does not exist.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if not table_name.is_name(location):
+            raise
+        condition, schema = error.getCondition(), table_name.schema_of(location)
+        if condition == "SCHEMA_NOT_FOUND":
+            raise StorageError(
+                f"the schema of table {location} does not exist",
+                f"CREATE SCHEMA {schema}",
+                table=location,
+                schema=schema,
+                reason="no_schema",
+            ) from None
+        if condition in _NO_CATALOG:
+            raise StorageError(
+                f"the catalog of table {location} does not exist",
+                "SHOW CATALOGS, or <schema>.<table> for a table in Spark's own catalog",
+                table=location,
+                reason="no_catalog",
+            ) from None
+        raise

@@ -1,0 +1,241 @@
+"""Topics into tables by name, in Spark's own catalog: ingest, restart, replay, audit, several topics."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+import topiclake as tl
+from tests.support.environment import succeeded
+from tests.support.numbers_topic import Numbers, crash_after_batch, right
+from tests.support.orders_topic import UserProject, send_by_confluent_kafka
+from topiclake.config.lineage import LineageSettings
+from topiclake.delta import catalog
+from topiclake.delta import table as delta
+from topiclake.errors import IngestError, StorageError
+
+
+class Named(Numbers):
+    """Topics of numbers whose tables are in a schema of the catalog."""
+
+    def __init__(self, spark, folder, schema):
+        self.schema = schema
+        super().__init__(spark, folder)
+        self.several = {
+            "topic": f"{self.topic_name('a')},{self.topic_name('b')}",
+            "table": f"{schema}.{{topic}}",
+        }
+
+    def topic_name(self, name):
+        # Spark's own catalog allows no hyphen in a table's name.
+        return f"{self.name.replace('-', '_')}_{name}"
+
+    def settings(self, **given):
+        named = {} if "table_path" in given else {"table": f"{self.schema}.gps"}
+        return super().settings(**named | given)
+
+    def ingest(self, **given):
+        settings = self.settings(**given)
+        return settings, self.ingested(settings)
+
+    def numbers(self, table="gps"):
+        return sorted(row["n"] for row in delta.read(self.spark, f"{self.schema}.{table}").collect())
+
+    def tables(self):
+        listed = self.spark.sql(f"SHOW TABLES IN {self.schema}").where("NOT isTemporary").collect()
+        return {row["tableName"] for row in listed}
+
+
+@pytest.fixture
+def schema(connected):
+    """A schema of the catalog, dropped with its tables."""
+    name = f"named_{uuid4().hex[:8]}"
+    connected.sql(f"CREATE SCHEMA {name}")
+    yield name
+    for query in connected.streams.active:
+        query.stop()
+    connected.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def named(connected, tmp_path, schema):
+    made = Named(connected, tmp_path, schema)
+    made.topic("a")
+    return made
+
+
+@pytest.fixture
+def schema_id(named):
+    return named.register("a")
+
+
+@pytest.mark.slow("two ingests, an audit and a plan")
+def test_a_topic_becomes_a_managed_table_with_its_quarantine_and_is_audited(named, schema_id):
+    named.send("a", *(right(schema_id, n) for n in range(4)), b"no Avro")
+    settings, query = named.ingest()
+    assert named.tables() == {"gps", "gps_quarantine"}
+    summary = tl.summarize(named.spark, settings, query)
+    assert (summary.table.path, summary.quarantine.path) == (
+        f"{named.schema}.gps",
+        f"{named.schema}.gps_quarantine",
+    )
+    assert (summary.rows_written, sum(summary.quarantined.values())) == (4, 1)
+
+    named.send("a", right(schema_id, 4))
+    settings, _ = named.ingest()
+    assert named.numbers() == [0, 1, 2, 3, 4]
+    assert tl.audit_ingest(named.spark, settings).ok
+    assert tl.create_view(named.spark, settings).count() == 5
+    assert tl.table_history(named.spark, settings).where("operation = 'WRITE'").count() == 2
+    assert tl.quarantine_reasons(named.spark, settings).count() == 1
+    counted = named.spark.sql(f"SELECT count(*) AS rows FROM {tl.table_identifier(settings)}").first()
+    assert counted["rows"] == 5
+    plan = tl.plan_ingest(named.spark, settings)
+    assert (plan.tables[0].path, plan.tables[0].exists, plan.has_changes) == (
+        f"{named.schema}.gps",
+        True,
+        False,
+    )
+
+
+def test_a_batch_that_is_repeated_after_a_crash_is_written_once(named, schema_id):
+    named.send("a", right(schema_id, 1), right(schema_id, 2), b"no Avro")
+    named.ingest()
+    crash_after_batch(named.folder / "checkpoint", 0)
+    settings, _ = named.ingest()
+    assert named.numbers() == [1, 2]
+    assert delta.read(named.spark, f"{named.schema}.gps_quarantine").count() == 1
+    assert tl.audit_ingest(named.spark, settings).ok
+
+
+@pytest.mark.slow("two ingests and two replays")
+def test_records_that_the_table_refused_are_replayed_once(named, schema_id):
+    named.send("a", right(schema_id, 1))
+    named.ingest()
+    table = f"{named.schema}.gps"
+    named.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (n < 5)")
+    named.send("a", right(schema_id, 2), right(schema_id, 9))
+    settings, _ = named.ingest()
+    assert named.numbers() == [1, 2]
+    (waiting,) = tl.quarantine_rows(named.spark, settings).collect()
+    assert waiting["reason"] == "refused_by_table"
+    named.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT small")
+    for replayed in (1, 0):
+        assert tl.replay_quarantine(named.spark, settings).replayed == replayed
+    assert named.numbers() == [1, 2, 9]
+    assert "gps_quarantine_replays" in named.tables()
+    assert tl.audit_ingest(named.spark, settings).ok
+
+
+@pytest.mark.slow("two ingests of two topics, and an audit")
+def test_each_of_several_topics_has_a_table_with_its_name(named, schema_id):
+    named.topic("b")
+    of_b = named.register("b")
+    named.send("a", right(schema_id, 1), b"no Avro")
+    named.send("b", right(of_b, 2), right(of_b, 3))
+    named.ingest(**named.several)
+    named.send("b", right(of_b, 4))
+    settings, query = named.ingest(**named.several)
+    a, b = named.topic_name("a"), named.topic_name("b")
+    assert named.tables() == {a, f"{a}_quarantine", b}
+    assert (named.numbers(a), named.numbers(b)) == ([1], [2, 3, 4])
+    assert tl.audit_ingest(named.spark, settings).ok
+    listed = {row["topic"]: row["table"] for row in tl.create_view(named.spark, settings).collect()}
+    assert listed == {a: f"{named.schema}.{a}", b: f"{named.schema}.{b}"}
+    assert tl.summarize(named.spark, settings, query).table.rows == 4
+
+
+def test_a_table_that_had_a_path_continues_by_its_name(named, schema_id):
+    """The user registers it as an external table; the checkpoint stays."""
+    named.send("a", right(schema_id, 1))
+    folder = f"file:{named.folder}/table"
+    named.ingest(table_path=folder)
+    named.spark.sql(f"CREATE TABLE {named.schema}.gps USING delta LOCATION '{folder}'")
+    named.send("a", right(schema_id, 2))
+    settings, _ = named.ingest()
+    assert named.numbers() == [1, 2]
+    assert delta.read(named.spark, folder).count() == 2
+    assert tl.audit_ingest(named.spark, settings).ok
+
+
+@pytest.mark.thorough("an external table is also tested with a path before")
+def test_an_external_table_that_the_user_has_created_gets_the_missing_columns(named, schema_id):
+    folder = f"file:{named.folder}/external"
+    named.spark.sql(f"CREATE TABLE {named.schema}.gps (note STRING) USING delta LOCATION '{folder}'")
+    named.send("a", right(schema_id, 1))
+    named.ingest()
+    assert named.numbers() == [1]
+    assert delta.columns(named.spark, folder).names[:2] == ["note", "n"]
+
+
+def test_a_table_that_was_dropped_is_missed_and_nothing_is_written(named, schema_id):
+    named.send("a", right(schema_id, 1))
+    named.ingest()
+    named.spark.sql(f"DROP TABLE {named.schema}.gps")
+    with pytest.raises(IngestError) as raised:
+        named.ingest()
+    assert (raised.value.fields["table"], raised.value.fields["reason"]) == (
+        f"{named.schema}.gps",
+        "table_gone",
+    )
+    assert "gps" not in named.tables()
+
+
+def test_without_its_schema_nothing_is_written(named, schema_id):
+    named.send("a", right(schema_id, 1))
+    with pytest.raises(StorageError) as raised:
+        named.ingest(table="nowhere.gps")
+    assert raised.value.remedy == "CREATE SCHEMA `nowhere`"
+    assert raised.value.fields["reason"] == "no_schema"
+    assert not (named.folder / "checkpoint").exists()
+
+
+def test_a_named_table_is_the_source_and_the_target_of_a_sink(named, schema_id):
+    named.send("a", right(schema_id, 1), right(schema_id, 2))
+    settings, _ = named.ingest()
+    sinks = {"copy": tl.delta_batches(settings, named.spark, path=f"{named.schema}.copy")}
+    for _ in range(2):
+        query = tl.start_sinks(
+            tl.read_table_stream(named.spark, settings).select("n"),
+            settings,
+            sinks,
+            checkpoint_path=f"{named.folder}/sinks",
+        )
+        tl.await_caught_up(query, settings.pipeline.trigger)
+    assert named.numbers("copy") == [1, 2]
+    assert tl.create_view(named.spark, settings, path=f"{named.schema}.copy", name="copied").count() == 2
+
+
+def test_lineage_has_the_folder_of_a_named_table_and_its_name(named, schema_id):
+    file = named.folder / "events.jsonl"
+    settings = named.settings().model_copy(update={"lineage": LineageSettings(file=file)})
+    named.send("a", right(schema_id, 1))
+    named.ingested(settings)
+    (event,) = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    (output,) = event["outputs"]
+    folder = catalog.folder(named.spark, f"{named.schema}.gps")
+    assert (output["namespace"], output["name"]) == ("file", folder.removeprefix("file:"))
+    (identifier,) = output["facets"]["symlinks"]["identifiers"]
+    assert identifier == {"namespace": "file", "name": f"{named.schema}.gps", "type": "TABLE"}
+    assert output["facets"]["version"]["datasetVersion"] == str(
+        delta.latest_version(named.spark, f"{named.schema}.gps")
+    )
+
+
+@pytest.mark.thorough("Hive's catalog in place of Spark's own")
+@pytest.mark.slow("four runs of notebooks, each with a JVM")
+@pytest.mark.timeout(1200)
+def test_a_laptop_with_hives_catalog_remembers_a_table_between_runs(connected, embedded, tmp_path):
+    pipeline = f"orders_{uuid4().hex[:8]}"
+    send_by_confluent_kafka(pipeline)
+    project = UserProject(tmp_path / "project", embedded[1].environment() | {"WORKBENCH_CATALOG": "hive"})
+    succeeded(project.run(f"topiclake init {pipeline} --topic {pipeline} --into default.{pipeline}"))
+    first, second = (
+        json.loads(succeeded(project.run(f"topiclake ingest {pipeline} --json"))) for _ in range(2)
+    )
+    assert (first["rows_written"], second["rows_written"]) == (20, 0)
+    assert second["table"]["path"] == f"default.{pipeline}"
+    shown = json.loads(succeeded(project.run(f"topiclake show {pipeline} --json --limit 1")))
+    assert shown["records"] == 20
+    succeeded(project.run(f"topiclake audit {pipeline}"))
+    assert not list(project.folder.glob("*derby*"))

@@ -1,0 +1,184 @@
+"""Delta tables by name, in Spark's own catalog: created, written once, merged, read, described."""
+
+import json
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from pyspark.sql.types import StructType
+from pyspark.testing import assertDataFrameEqual
+
+from topiclake.delta import catalog, driver_lock, log_store, merge, table_commits
+from topiclake.delta import table as delta
+from topiclake.errors import StorageError
+from topiclake.ingest.quarantine import replay_claims
+
+COLUMNS = "id INT, latitude DOUBLE"
+
+
+@pytest.fixture
+def schema(spark):
+    """A schema of the catalog, dropped with its tables."""
+    name = f"named_{uuid4().hex[:8]}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+THREE = pytest.param("three parts", marks=pytest.mark.thorough("a longer name"))
+
+
+@pytest.fixture(params=["two parts", THREE])
+def name(schema, request):
+    return f"{schema}.gps" if request.param == "two parts" else f"spark_catalog.{schema}.gps"
+
+
+@pytest.fixture
+def rows(spark):
+    return spark.createDataFrame([(1, 46.434981), (2, -0.1)], COLUMNS)
+
+
+def append(rows, name, batch_id, **commit):
+    attempt = uuid4().hex
+    delta.append_once(rows, name, writer="gps/1", batch_id=batch_id, commit=commit | {"attempt": attempt})
+    return delta.is_committed(rows.sparkSession, name, attempt)
+
+
+def test_a_managed_table_is_created_with_columns_comment_and_properties(spark, name):
+    assert (delta.is_table(spark, name), delta.columns(spark, name)) == (False, None)
+    position = StructType().add("lat", "double", True, {"comment": "degrees\\"}).add("l-n", "double")
+    columns = StructType().add("id", "int", True, {"comment": 'it\'s a "device"'}).add("position", position)
+    columns = columns.add("all", "array<map<string,decimal(9,2)>>")
+    properties = {"delta.enableChangeDataFeed": "true", "topiclake.reader": '{"a": "it\'s"}'}
+    for _ in range(2):
+        delta.ensure_table(spark, name, columns, properties, 'the "table\'s" text')
+    assert delta.is_table(spark, name)
+    assert delta.columns(spark, name) == columns
+    assert properties.items() <= delta.properties(spark, name).items()
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {catalog.identifier(name)}").collect()
+    assert (detail["description"], detail["format"]) == ('the "table\'s" text', "delta")
+    assert detail["location"] == catalog.folder(spark, name)
+    assert delta.latest_version(spark, name) == 0
+
+
+def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(spark, rows, name):
+    assert [append(rows, name, 0), append(rows, name, 1)] == [True, True]
+    version = delta.latest_version(spark, name)
+    assert [append(rows, name, 1), append(rows, name, 0)] == [False, False]
+    assert delta.latest_version(spark, name) == version
+    assertDataFrameEqual(delta.read(spark, name), rows.union(rows), rtol=0, atol=0)
+    assert delta.read(spark, name, version - 1).count() == 2
+    newer = spark.createDataFrame([(3, 0.5, "new")], f"{COLUMNS}, note STRING")
+    assert append(newer, name, 2)
+    assert delta.columns(spark, name).names == ["id", "latitude", "note"]
+
+
+def test_the_history_has_the_batches_by_their_writer(spark, rows, name):
+    append(rows, name, 0, run="r0")
+    append(rows.limit(1), name, 1, run="r1")
+    assert delta.commit_of(spark, name, writer="gps/1", batch_id=1)["run"] == "r1"
+    newest, is_certain = table_commits.newest_of(spark, name, "gps/1")
+    assert (newest.metadata["batch_id"], is_certain) == (1, True)
+    assert delta.version_of(spark, name, writer="gps/1", batch_id=1) == newest.version
+    written = delta.history(spark, name).where("batch IS NOT NULL").orderBy("version").collect()
+    assert [(json.loads(row["batch"])["batch_id"], row["rows"]) for row in written] == [(0, 2), (1, 1)]
+
+
+def test_a_batch_that_replaces_the_rows_keeps_the_tables_properties(spark, rows, name):
+    delta.ensure_table(spark, name, delta.nullable(rows), {"topiclake.kept": "yes"})
+    for batch_id, batch in ((0, rows), (1, rows.limit(1)), (1, rows)):
+        delta.replace_once(batch, name, writer="q", batch_id=batch_id)
+    assert delta.read(spark, name).count() == 1
+    assert delta.properties(spark, name)["topiclake.kept"] == "yes"
+
+
+def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
+    merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
+    newer = spark.createDataFrame([(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
+    merge.merge_once(newer, name, ["id"], writer="q", batch_id=1)
+    merge.merge_once(spark.createDataFrame([(2, 0.0)], COLUMNS), name, ["id"], writer="q", batch_id=1)
+    found = sorted(map(tuple, delta.read(spark, name).select("id", "latitude", "note").collect()))
+    assert found == [(1, 46.434981, None), (2, 7.0, "x"), (3, 8.0, "y")]
+
+
+def test_a_named_table_is_read_as_a_stream(spark, rows, name):
+    append(rows, name, 0)
+    stream = delta.read_stream(spark, name, {"maxFilesPerTrigger": "1"})
+    result = f"result_{uuid4().hex}"
+    query = stream.writeStream.format("memory").queryName(result).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assertDataFrameEqual(spark.table(result), rows, rtol=0, atol=0)
+
+
+def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
+    append(rows, name, 0)
+    delta.set_properties(spark, name, {delta.FORGETS_WRITERS: "interval 1 day"})
+    with pytest.raises(StorageError) as raised:
+        delta.require_lasting_writers(name, delta.properties(spark, name))
+    assert raised.value.fields["table"] == name
+    spark.sql(raised.value.remedy)
+    assert delta.FORGETS_WRITERS not in delta.properties(spark, name)
+
+
+def test_claims_of_replays_are_in_a_table_next_to_the_quarantine(spark, schema):
+    quarantine = f"{schema}.gps_quarantine"
+    rows = spark.createDataFrame(
+        [("gps", 0, 7, None)], "topic STRING, partition INT, offset BIGINT, quarantined_at TIMESTAMP"
+    ).selectExpr("topic", "partition", "offset", "timestamp'2026-01-02 03:04:05' AS quarantined_at")
+    append(rows, quarantine, 0)
+    replay_claims.claim(spark, quarantine, rows, "r1")
+    assert delta.is_table(spark, f"{schema}.gps_quarantine_replays")
+    assert replay_claims.mark(spark, quarantine, "r1") == 1
+    (row,) = replay_claims.read(spark, quarantine).collect()
+    assert (row["replay"], row["replayed_at"] is not None) == ("r1", True)
+
+
+def test_an_external_table_that_the_user_has_created_is_written(spark, rows, schema, tmp_path):
+    name, folder = f"{schema}.gps", f"file:{tmp_path}/gps"
+    spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta LOCATION '{folder}'")
+    append(rows, name, 0)
+    assert catalog.folder(spark, name) == folder
+    assertDataFrameEqual(delta.read(spark, folder), rows, rtol=0, atol=0)
+    spark.sql(f"DROP TABLE {name}")
+    assert delta.read(spark, folder).count() == 2
+
+
+def test_a_table_of_a_missing_schema_is_refused_with_the_statement_to_create_it(spark, rows):
+    name = f"nowhere_{uuid4().hex[:8]}.gps"
+    schema = name.removesuffix(".gps")
+    assert (delta.is_table(spark, name), delta.columns(spark, name)) == (False, None)
+    for refused in (
+        lambda: delta.ensure_table(spark, name, delta.nullable(rows), {}),
+        lambda: append(rows, name, 0),
+        lambda: log_store.require_log_store(spark, name),
+    ):
+        with pytest.raises(StorageError) as raised:
+            refused()
+        assert raised.value.fields == {"table": name, "schema": f"`{schema}`", "reason": "no_schema"}
+        assert raised.value.remedy == f"CREATE SCHEMA `{schema}`"
+
+
+def test_a_name_that_the_catalog_does_not_allow_is_refused(spark, rows, schema):
+    with pytest.raises(StorageError) as raised:
+        append(rows, f"{schema}.`gps-eu`", 0)
+    assert raised.value.fields == {"table": f"{schema}.`gps-eu`", "reason": "table_name"}
+
+
+def test_a_catalog_that_does_not_exist_is_refused(spark, rows, schema):
+    with pytest.raises(StorageError) as raised:
+        catalog.folder(spark, f"nowhere.{schema}.gps")
+    assert raised.value.fields["reason"] in ("no_catalog", "no_schema")
+
+
+def test_the_log_store_is_that_of_the_tables_folder(spark, schema, monkeypatch):
+    """The lock is that of the path, so that a writer by path is refused as well."""
+    name, locked = f"{schema}.gps", []
+    monkeypatch.setattr(driver_lock, "acquire", lambda table, *_: locked.append(table))
+    conf = SimpleNamespace(get=lambda *_: "io.delta.storage.HDFSLogStore")
+    session = SimpleNamespace(conf=conf, catalog=spark.catalog, sql=spark.sql)
+    log_store.require_log_store(session, name)
+    assert locked == [catalog.folder(spark, name)]
+    assert locked[0].startswith("file:")
+    assert locked[0].endswith(f"/{schema}.db/gps")
+    delta.ensure_table(spark, name, StructType.fromDDL(COLUMNS), {})
+    assert catalog.folder(spark, name) == locked[0]

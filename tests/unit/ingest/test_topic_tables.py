@@ -1,0 +1,37 @@
+"""Topics whose table, by path or by name, cannot be theirs alone."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from topiclake.errors import IngestError
+from topiclake.ingest import multi_topic
+
+
+def refusal(location, topic):
+    template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
+    with pytest.raises(IngestError) as raised:
+        multi_topic._require_own_table(SimpleNamespace(template=template), topic)
+    return raised.value.fields["reason"]
+
+
+@pytest.mark.parametrize("location", ["lake.raw.{topic}", "/lake/{topic}"])
+def test_the_quarantine_of_another_topic_is_no_table(location):
+    assert refusal(location, "gps_quarantine") == "quarantine_of_another"
+
+
+def test_a_topic_with_a_dot_has_no_named_table():
+    assert refusal("lake.raw.{topic}", "shop.orders") == "table_name"
+
+
+@pytest.mark.parametrize(
+    ("location", "topic"),
+    [
+        ("lake.raw.{topic}", "gps-eu"),
+        ("lake.raw.{topic}_x", "gps_quarantine"),
+        ("/lake/{topic}", "shop.orders"),
+    ],
+)
+def test_other_topics_have_tables(location, topic):
+    template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
+    multi_topic._require_own_table(SimpleNamespace(template=template), topic)
