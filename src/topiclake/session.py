@@ -36,10 +36,15 @@ CLASS_ARCHIVE = Path("target", "spark.jsa")
 ARCHIVE_OPTIONS = "-Xshare:auto -Xlog:cds*=off -Xlog:class*=off"
 
 #: Options and settings whose value Spark must not show in its UI, logs and plans.
-REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sas|jaas|basic\.auth"
+REDACTION = (
+    r"(?i)secret|password|token|access[.]?key|account\.key|keystore\.key|fs\.azure\.sas|jaas|basic\.auth"
+)
 
-#: The login within a text: the plan of a stream prints the options of its source as they are.
-LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+#: Logins and private keys within a text: the plan of a stream prints the options of its source as they are.
+LOGIN_TEXT = (
+    r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+    r"|(?<=-----BEGIN PRIVATE KEY-----)[^-]++"
+)
 
 #: Number of tables over files whose lists of files Spark caches. With 0 each query lists the files again, and
 #: sees the rows that a stream has written since.
