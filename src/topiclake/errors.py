@@ -6,6 +6,7 @@
     ├── KafkaError              the broker cannot be used
     │   ├── TopicNotFoundError
     │   └── OffsetsLostError    Kafka no longer holds offsets of the checkpoint
+    ├── LoginError              a token or a client certificate cannot be used
     ├── SchemaRegistryError     the registry cannot be used
     │   └── SubjectNotFoundError
     ├── StorageError            a mount, a folder or a container cannot be used
@@ -92,6 +93,12 @@ class OffsetsLostError(KafkaError):
     """Kafka no longer holds offsets that the checkpoint asks for."""
 
     id: ClassVar[str] = "TL-KAFKA-003"
+
+
+class LoginError(TopiclakeError):
+    """An OAuth server or a cloud returns no token, or a client certificate cannot be used."""
+
+    id: ClassVar[str] = "TL-LOGIN-001"
 
 
 class SchemaRegistryError(TopiclakeError):

@@ -39,10 +39,15 @@ CLASS_ARCHIVE = Path("target", "spark.jsa")
 ARCHIVE_OPTIONS = "-Xshare:auto -Xlog:cds*=off -Xlog:class*=off"
 
 #: Options and settings whose value Spark must not show in its UI, logs and plans.
-REDACTION = r"(?i)secret|password|token|access[.]?key|account\.key|fs\.azure\.sas|jaas|basic\.auth"
+REDACTION = (
+    r"(?i)secret|password|token|access[.]?key|account\.key|keystore\.key|fs\.azure\.sas|jaas|basic\.auth"
+)
 
-#: The login within a text: the plan of a stream prints the options of its source as they are.
-LOGIN_TEXT = r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+#: Logins and private keys within a text: the plan of a stream prints the options of its source as they are.
+LOGIN_TEXT = (
+    r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
+    r"|(?<=-----BEGIN PRIVATE KEY-----)[^-]++"
+)
 #: Settings that hide secrets in Spark's UI, logs and plans.
 REDACTION_CONF = {
     "spark.redaction.regex": REDACTION,
@@ -57,6 +62,7 @@ SECRET_NAMES = (
     "fs.s3a.access.key",
     "fs.s3a.session.token",
     "kafka.sasl.jaas.config",
+    "kafka.ssl.keystore.key",
     "kafka.ssl.keystore.password",
     "basic.auth.user.info",
 )

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,6 +98,7 @@ class FaultProxy:
         upstream: Address of the registry's REST API, with its path.
         clock: Gives the times of `requests`.
         certificate: The certificate of `localhost`; with it the proxy speaks TLS.
+        clients: PEM file with the authority that has to sign the certificates of clients.
     """
 
     def __init__(
@@ -104,8 +106,10 @@ class FaultProxy:
         upstream: str,
         clock: Callable[[], float] = time.monotonic,
         certificate: Certificate | None = None,
+        clients: Path | None = None,
     ) -> None:
         self._upstream, self._clock, self._certificate = urlsplit(upstream), clock, certificate
+        self._clients = clients
         self._faults: list[_Fault] = []
         self._healed = threading.Event()
         self._server: ThreadingHTTPServer | None = None
@@ -115,6 +119,8 @@ class FaultProxy:
         self.guids: dict[str, int] | None = None
         #: User name and password that requests must bring, as basic auth.
         self.login: tuple[str, str] | None = None
+        #: A token that requests must bring instead.
+        self.bearer: str | None = None
 
     def __enter__(self) -> FaultProxy:
         self._listen()
@@ -176,6 +182,9 @@ class FaultProxy:
         if self._certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self._certificate.certificate, self._certificate.key)
+            if self._clients:
+                context.load_verify_locations(self._clients)
+                context.verify_mode = ssl.CERT_REQUIRED
             # The handshake is left to the thread of the connection: a client that refuses it stops no other.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
@@ -200,6 +209,8 @@ class FaultProxy:
 
     def is_welcome(self, authorization: str | None) -> bool:
         """Tell whether a request brings the login that is asked for."""
+        if self.bearer is not None:
+            return authorization == f"Bearer {self.bearer}"
         if self.login is None:
             return True
         return authorization == "Basic " + base64.b64encode(":".join(self.login).encode()).decode()

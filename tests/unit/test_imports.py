@@ -16,6 +16,7 @@ FLOORS = [
     {"sources", "monitoring"},
     {"formats", "streaming"},
     {"schema_registry", "kafka", "storage", "delta"},
+    {"login"},
     {"config", "session"},
     {"errors", "reasons"},
 ]
@@ -40,7 +41,7 @@ BELOW = {"topiclake": below(FLOORS), "workbench": below(WORKBENCH_FLOORS)}
 OPEN_TO_AUDIT = {"topiclake.ingest.paused_topics", "topiclake.ingest.quarantine.replay_claims"}
 #: What the workbench may use of the library.
 OPEN_TO_WORKBENCH = {
-    *("config", "errors", "kafka", "monitoring", "reasons", "schema_registry", "session", "storage"),
+    *("config", "errors", "kafka", "login", "monitoring", "reasons", "schema_registry", "session", "storage"),
 }
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.

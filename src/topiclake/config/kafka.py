@@ -5,13 +5,15 @@ The other settings belong to Spark, or have a separate key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from topiclake.config.login import CertificateSettings, OAuthClientSettings
 from topiclake.config.secret import SecretReference, Section
 from topiclake.config.source import Text
 
@@ -46,8 +48,10 @@ _COMMON_REFUSED = {
 }
 _PREFIXES = {
     "kafka.": "leave out the prefix kafka.",
-    "sasl.": "logins are secrets: set kafka.sasl_mechanism, kafka.username and kafka.password",
-    "ssl.": "set kafka.ca_file; what the broker's certificate says is always checked",
+    "sasl.": "logins are secrets: set kafka.sasl_mechanism, with kafka.username and kafka.password, or "
+    "kafka.oauth",
+    "ssl.": "set kafka.ca_file and kafka.client_certificate; what the broker's certificate says is always "
+    "checked",
 }
 
 
@@ -181,6 +185,19 @@ ProducerSettings = Annotated[
     AfterValidator(PRODUCER.check_values),
 ]
 
+#: Mechanisms that send no password but a token or a signature.
+_WITHOUT_PASSWORD = ("OAUTHBEARER", "AWS_MSK_IAM")
+#: The keys of a login that a service credential of Databricks replaces.
+_LOGIN_KEYS = {"security_protocol", "sasl_mechanism", "username", "password", "oauth", "client_certificate"}
+#: The region in the name of a broker of Amazon MSK.
+_AWS_REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.amazonaws\.com")
+
+
+def _refuse_kerberos(mechanism: object) -> object:
+    if mechanism == "GSSAPI":
+        raise ValueError("Kerberos (GSSAPI) is not supported: docs/logins.md lists the logins")
+    return mechanism
+
 
 class KafkaSettings(Section):
     """The connection to the broker, and settings of its clients."""
@@ -190,11 +207,22 @@ class KafkaSettings(Section):
     #: The protocol of the broker's listener. Use SASL_SSL or SSL outside of a trusted network.
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     #: The mechanism that the broker has the login for; only SASL protocols use it.
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"],
+        BeforeValidator(_refuse_kerberos),
+    ] = "PLAIN"
     #: The login; only SASL protocols use it.
     username: SecretReference | None = None
     #: The password of that login.
     password: SecretReference | None = None
+    #: OAUTHBEARER: the application that asks an OAuth server for tokens.
+    oauth: OAuthClientSettings | None = None
+    #: SSL, SASL_SSL: the certificate of this client. Set it when the broker asks for one.
+    client_certificate: CertificateSettings | None = None
+    #: AWS_MSK_IAM: the region of the cluster. Set it when the broker's name does not contain it.
+    aws_region: Text | None = None
+    #: Databricks: a service credential of Unity Catalog, in place of all other keys of a login.
+    service_credential: Text | None = None
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
     #: The prefix of the names of Spark's consumer groups. Set it when the broker allows groups by prefix
@@ -213,6 +241,30 @@ class KafkaSettings(Section):
         return self.security_protocol.startswith("SASL")
 
     @property
+    def region(self) -> str | None:
+        """The AWS region of the cluster: `aws_region`, or the one in the broker's name."""
+        named = _AWS_REGION.search(self.bootstrap_servers)
+        return self.aws_region or (named[1] if named else None)
+
+    @property
     def isolation_level(self) -> str:
         """Of the consumer; `read_committed`, the default, leaves out records of aborted transactions."""
         return str(self.consumer.get("isolation.level", "read_committed"))
+
+    @model_validator(mode="after")
+    def _check_login(self) -> KafkaSettings:
+        mechanism = self.sasl_mechanism
+        given = {name for name in _LOGIN_KEYS & self.model_fields_set if getattr(self, name) is not None}
+        if self.service_credential is not None and given:
+            raise ValueError(f"service_credential replaces {', '.join(sorted(given))}: remove one of the two")
+        if (self.oauth is not None) != (mechanism == "OAUTHBEARER"):
+            raise ValueError("sasl_mechanism OAUTHBEARER and the keys of oauth need each other")
+        if mechanism in _WITHOUT_PASSWORD and self.security_protocol != "SASL_SSL":
+            raise ValueError(f"sasl_mechanism {mechanism} needs security_protocol SASL_SSL")
+        if mechanism in _WITHOUT_PASSWORD and {"username", "password"} & given:
+            raise ValueError(f"sasl_mechanism {mechanism} has no username and no password")
+        if mechanism == "AWS_MSK_IAM" and self.region is None:
+            raise ValueError("sasl_mechanism AWS_MSK_IAM needs aws_region: bootstrap_servers contains none")
+        if self.client_certificate is not None and not self.security_protocol.endswith("SSL"):
+            raise ValueError("client_certificate needs security_protocol SSL or SASL_SSL")
+        return self

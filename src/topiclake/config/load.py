@@ -22,7 +22,7 @@ from topiclake.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 #: Keys whose value may be a secret that somebody wrote into a file.
-SECRET_KEYS = {"username", "password", "client_secret"}.union(
+SECRET_KEYS = {"username", "password", "client_secret", "token", "token_url"}.union(
     *(way for ways in ACCESS.values() for way in ways)
 )
 #: A value that may hold a login, against the rules.

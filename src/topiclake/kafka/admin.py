@@ -13,7 +13,7 @@ from confluent_kafka.error import KafkaError as ClientError
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError, TopicNotFoundError
-from topiclake.kafka.client import HOPELESS, TIMEOUT_SECONDS, client_settings, unreachable
+from topiclake.kafka.client import TIMEOUT_SECONDS, client_settings, is_hopeless, unreachable
 
 #: Kafka's setting of a topic, and the value with which the newest record of each key stays.
 _CLEANUP, _COMPACT = "cleanup.policy", "compact"
@@ -157,7 +157,7 @@ def _topics(kafka: KafkaSettings) -> dict[str, int]:
         except KafkaException as error:
             client.poll(0)  # hands over what went wrong so far: it fills `problems`
             problems.append(error.args[0])
-            if any(problem.code() in HOPELESS for problem in problems):
+            if any(map(is_hopeless, problems)):
                 break
         else:
             return {name: len(topic.partitions) for name, topic in topics.items()}

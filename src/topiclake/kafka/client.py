@@ -2,58 +2,59 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka.error import KafkaError as ClientError
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.errors import KafkaError
-from topiclake.session import is_databricks
+from topiclake.kafka.login import jvm_login, python_login, refused, require_databricks
 
 #: Seconds until a broker that does not answer counts as unreachable.
 TIMEOUT_SECONDS = 10
 
-#: Waiting does not help against these.
-HOPELESS = (ClientError._AUTHENTICATION, ClientError._SSL)
+#: The alerts of TLS by which a broker refuses the certificate of a client.
+_REFUSED_CERTIFICATE = re.compile(
+    r"alert (?:bad certificate|certificate (?:required|expired|revoked|unknown)|unknown ca)"
+)
 
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
+
+def is_hopeless(problem: ClientError) -> bool:
+    """Return whether the broker refuses this client, so that it is of no use to wait."""
+    return problem.code() in (ClientError._AUTHENTICATION, ClientError._SSL) or _refuses_certificate(problem)
+
+
+def _refuses_certificate(problem: ClientError) -> bool:
+    return _REFUSED_CERTIFICATE.search(problem.str()) is not None
 
 
 def jvm_client_settings(kafka: KafkaSettings) -> dict[str, str]:
-    """Return the settings that every Kafka client on the JVM has."""
-    client = {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
-    if kafka.ca_file is not None:
-        client |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(kafka.ca_file)}
-    if kafka.is_sasl:
-        client |= {"sasl.mechanism": kafka.sasl_mechanism, "sasl.jaas.config": _jaas(kafka)}
+    """Return the settings that every Kafka client on the JVM has; raises as `client_settings`."""
+    require_databricks(kafka)
+    client = {"bootstrap.servers": kafka.bootstrap_servers}
+    if kafka.service_credential is None:
+        client |= {"security.protocol": kafka.security_protocol, **jvm_login(kafka)}
     return client
 
 
-def _jaas(kafka: KafkaSettings) -> str:
-    """Return the login as JAAS wants it; Databricks ships Kafka's classes under `kafkashaded.`."""
-    module = ("kafkashaded." if is_databricks() else "") + _LOGIN_MODULES[kafka.sasl_mechanism]
-    username, password = (_quoted(part) for part in _login(kafka))
-    return f"{module} required username={username} password={password};"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _login(kafka: KafkaSettings) -> tuple[str, str]:
-    return (
-        kafka.username.reveal() if kafka.username else "",
-        kafka.password.reveal() if kafka.password else "",
-    )
+def spark_client_options(kafka: KafkaSettings, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Spark's connector for these settings; raises as `client_settings`."""
+    client = {**jvm_client_settings(kafka), **settings}
+    options = {f"kafka.{key}": value for key, value in client.items()}
+    if kafka.service_credential is not None:
+        options["databricks.serviceCredential"] = kafka.service_credential
+    return options
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the settings of a confluent-kafka client: producer, consumer or administrator.
+
+    Raises:
+        ConfigError: A service credential is configured, and this is not Databricks.
+        LoginError: The client certificate cannot be used, or the cloud returns no token.
+        PlatformError: A package for that is missing.
 
     Example:
         >>> from confluent_kafka import Consumer
@@ -62,33 +63,26 @@ def client_settings(kafka: KafkaSettings) -> dict[str, Any]:
         True
         >>> consumer.close()
     """
-    client: dict[str, Any] = {
+    return {
         "bootstrap.servers": kafka.bootstrap_servers,
         "security.protocol": kafka.security_protocol,
         # Failures are raised as errors with a remedy; librdkafka's log lines would repeat them.
         "log_level": 0,
+        **python_login(kafka),
     }
-    if kafka.ca_file is not None:
-        client["ssl.ca.location"] = str(kafka.ca_file)
-    if kafka.is_sasl:
-        username, password = _login(kafka)
-        client |= {
-            "sasl.mechanism": kafka.sasl_mechanism,
-            "sasl.username": username,
-            "sasl.password": password,
-        }
-    return client
 
 
 def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError:
     """Say why the broker cannot be used: the login, the certificate, or the address."""
     by_code = {problem.code(): problem for problem in problems}
     if ClientError._AUTHENTICATION in by_code:
+        return refused(kafka)
+    if any(map(_refuses_certificate, problems)):
         return KafkaError(
-            f"the broker at {kafka.bootstrap_servers} refuses the login ({kafka.sasl_mechanism})",
-            "check the secrets kafka.username and kafka.password",
+            f"the broker at {kafka.bootstrap_servers} refuses the certificate of this client",
+            "check kafka.client_certificate: an authority that the broker trusts has to sign it",
             server=kafka.bootstrap_servers,
-            reason="login",
+            reason="certificate",
         )
     if ClientError._SSL in by_code:
         return KafkaError(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.source import Offsets, SourceSettings
-from topiclake.kafka.client import jvm_client_settings
+from topiclake.kafka.client import spark_client_options
 
 #: topic → partition → any value; only the keys are used.
 Known = Mapping[str, Mapping[int, object]]
@@ -104,8 +104,7 @@ def _jvm_consumer(kafka: KafkaSettings) -> dict[str, str]:
     # broker waits for new ones. Spark's next request waits on the same connection: 500 ms a task, by default.
     defaults = {"fetch.max.wait.ms": "10", "isolation.level": kafka.isolation_level}
     consumer = defaults | {key: str(value) for key, value in kafka.consumer.items()}
-    client = jvm_client_settings(kafka) | consumer
-    options = {f"kafka.{key}": value for key, value in client.items()}
+    options = spark_client_options(kafka, consumer)
     if kafka.group_id_prefix is not None:
         options["groupIdPrefix"] = kafka.group_id_prefix
     return options

@@ -28,7 +28,7 @@ from topiclake.config.kafka import KafkaSettings
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError, KafkaError, require_known_columns
 from topiclake.kafka import admin as kafka_admin
-from topiclake.kafka.client import jvm_client_settings
+from topiclake.kafka.client import spark_client_options
 
 #: The header with a record's id: 32 hexadecimal digits.
 ID_HEADER = "topiclake_id"
@@ -83,9 +83,8 @@ def writer_options(kafka: KafkaSettings, topic: str | None) -> dict[str, str]:
     """Return the options of Spark's Kafka sink; without a topic the records have a column for it."""
     tuned = {"linger.ms": "20", "batch.size": "131072", "compression.type": "lz4"}
     configured = {key: str(value) for key, value in kafka.producer.items()}
-    client = jvm_client_settings(kafka) | tuned | configured
     options = {} if topic is None else {"topic": topic}
-    return options | {f"kafka.{key}": value for key, value in client.items()}
+    return options | spark_client_options(kafka, tuned | configured)
 
 
 def write_topic(

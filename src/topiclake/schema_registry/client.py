@@ -9,9 +9,8 @@ time of a body.
 from __future__ import annotations
 
 import json
-import ssl
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeVar
@@ -19,12 +18,14 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from topiclake.errors import ConfigError, SchemaRegistryError
+from topiclake.errors import ConfigError, LoginError, SchemaRegistryError
+from topiclake.login.certificate import ClientCertificate, tls_context
+from topiclake.login.oauth import OAuthClient, RenewedToken
 from topiclake.schema_registry.retries import Clock, FaultError, RateLimit
 
 Answer = TypeVar("Answer")
-#: User name and password.
-Login = tuple[str, str]
+#: User name and password, or what else adds the header of the login to a request.
+Login = tuple[str, str] | httpx.Auth
 
 #: The registry's own error codes for what it does not hold.
 SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
@@ -37,6 +38,46 @@ LONGEST_RETRY_AFTER = 60.0
 
 _CHECK_URL = "check schema_registry.url, and the proxy in front of the registry"
 _LOOK_AT_LOG = "look at the registry's log (python -m workbench logs registry)"
+
+
+class BearerToken(httpx.Auth):
+    """A login by a bearer token.
+
+    Args:
+        source: The token, or the application that asks an OAuth server for it.
+    """
+
+    def __init__(self, source: OAuthClient | str) -> None:
+        self._renewed = RenewedToken(source) if isinstance(source, OAuthClient) else None
+        self._fixed = "" if isinstance(source, OAuthClient) else source
+        self._ids = _confluent_headers(source) if isinstance(source, OAuthClient) else {}
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request; a token that ends soon is renewed.
+
+        Raises:
+            LoginError: The OAuth server returns no token.
+        """
+        text = self._renewed.current().text if self._renewed else self._fixed
+        return {"Authorization": f"Bearer {text}", **self._ids}
+
+    def problem(self) -> str:
+        """Return why the registry may refuse the token of an OAuth server; empty for another token."""
+        return f": {self._renewed.problem()}" if self._renewed else ""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send the request with the token; httpx calls it."""
+        request.headers.update(self.headers())
+        yield request
+
+
+def _confluent_headers(client: OAuthClient) -> dict[str, str]:
+    """Return the headers by which Confluent Cloud finds the registry and the identity pool."""
+    ids = {
+        "target-sr-cluster": client.logical_cluster,
+        "Confluent-Identity-Pool-Id": client.identity_pool_id,
+    }
+    return {name: value for name, value in ids.items() if value is not None}
 
 
 class NotFoundError(Exception):
@@ -55,15 +96,22 @@ class RegistryClient:
 
     Args:
         url: Address of the REST API, with its path, without a login.
-        login: Reads user name and password for basic auth; again after a refusal, since they may have been
-            changed. None for a registry without a login.
+        login: Reads user name and password for basic auth, or a bearer token. It is called again after a
+            refusal, since they may have been changed. None for a registry without a login.
         ca_file: PEM file with the authority that signed the registry's certificate.
+        certificate: The certificate of this client, if the registry asks for one.
         timeout: Seconds until a request counts as failed, its body included.
         clock: That of retries and limits.
     """
 
     def __init__(
-        self, url: str, login: Callable[[], Login] | None, ca_file: str | None, timeout: float, clock: Clock
+        self,
+        url: str,
+        login: Callable[[], Login] | None,
+        ca_file: str | None,
+        certificate: ClientCertificate | None,
+        timeout: float,
+        clock: Clock,
     ) -> None:
         if "@" in urlsplit(url).netloc:
             raise ConfigError(
@@ -81,7 +129,8 @@ class RegistryClient:
             )
         self._url, self._name = url.rstrip("/"), f"the schema registry at {url}"
         self._login, self._timeout, self._clock, self._budget = login, timeout, clock, RateLimit(clock.now)
-        self._ca_file = ca_file
+        self._ca_file, self._certificate = ca_file, certificate
+        self._auth: Login | None = None
         self._http = self._connected()
         self._is_refused = self._has_no_guids = False
         self._listings: dict[str, tuple[float, list[Any]]] = {}
@@ -151,8 +200,8 @@ class RegistryClient:
 
     def _connected(self) -> httpx.Client:
         """Return a client with the login as it is now; the environment may name proxies and authorities."""
-        verify = ssl.create_default_context(cafile=self._ca_file) if self._ca_file else True
-        return httpx.Client(auth=self._login() if self._login else None, verify=verify)
+        self._auth = self._login() if self._login else None
+        return httpx.Client(auth=self._auth, verify=tls_context(self._ca_file, self._certificate))
 
     def _send(self, method: str, path: str, body: object, seconds: float) -> _Response:
         """Send one request; `seconds` count for the whole body, which httpx's own timeout does not."""
@@ -166,6 +215,9 @@ class RegistryClient:
                     content += part
                     if time.monotonic() > end:
                         raise httpx.ReadTimeout("the body is too slow")
+        except LoginError as error:
+            cause = f"no token for {self._name}: {error.cause}"
+            raise FaultError(cause, error.remedy, url=self._url, path=path, reason="login") from None
         except (httpx.RequestError, httpx.InvalidURL) as error:
             timed_out = isinstance(error, httpx.TimeoutException)
             reason = f"nothing within {seconds:.0f} s" if timed_out else str(error) or type(error).__name__
@@ -216,11 +268,12 @@ class RegistryClient:
         if response.status in (401, 403):
             self._is_refused = True
             refusal = "refuses the login" if self._login else "wants a login"
-            return FaultError(
-                f"{self._name} {refusal} (HTTP {response.status})",
-                "check the secrets schema_registry.username and schema_registry.password",
-                wait,
-            )
+            remedy = "check the secrets schema_registry.username and schema_registry.password"
+            problem = ""
+            if isinstance(self._auth, BearerToken):
+                refusal, problem = "refuses the token", self._auth.problem()
+                remedy = "check schema_registry.oauth, or the secret schema_registry.token"
+            return FaultError(f"{self._name} {refusal} (HTTP {response.status}){problem}", remedy, wait)
         message = f": {' '.join(str(body.get('message')).split())[:1000]}" if body else ""
         cause = f"{self._name} answers {response.path} with HTTP {response.status}{message}"
         if body and response.status in (400, 409, 422):

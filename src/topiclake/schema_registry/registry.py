@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
+from topiclake.login.certificate import ClientCertificate, read_certificate
+from topiclake.login.oauth import OAuthClient
 from topiclake.schema_registry import answers
 from topiclake.schema_registry.answers import (
     Reference,
@@ -24,6 +26,7 @@ from topiclake.schema_registry.client import (
     SCHEMA_NOT_FOUND,
     SUBJECT_NOT_FOUND,
     VERSION_NOT_FOUND,
+    BearerToken,
     Login,
     NotFoundError,
     RegistryClient,
@@ -43,6 +46,13 @@ _SHARES = (0.1, 0.2, 0.3, 0.4)
 _REMEMBERED = 10_000
 
 
+def bearer(settings: SchemaRegistrySettings) -> OAuthClient | str | None:
+    """Return the bearer token of the configuration, or the application that asks for it; None without one."""
+    if settings.oauth is not None:
+        return OAuthClient.from_settings(settings.oauth)
+    return None if settings.token is None else settings.token.reveal()
+
+
 @dataclass
 class SchemaRegistry:
     """A registry and what it already answered: a known schema is never asked for again.
@@ -56,7 +66,9 @@ class SchemaRegistry:
         listing_seconds: Seconds for which a list of versions or subjects is reused.
         new_id_seconds: Seconds for which an unknown id is asked for again, once, before it is unknown.
         timeout: Seconds until one request counts as failed.
-        login: Reads username and password again after the registry refused them; not pickled.
+        bearer: A bearer token, or the application that asks an OAuth server for tokens; never shown.
+        certificate: The certificate of this client, if the registry asks for one; its key is never shown.
+        login: Reads the login again after the registry refused it; not pickled.
         clock: The clock of patience, limits and memory.
 
     Example:
@@ -74,13 +86,20 @@ class SchemaRegistry:
     listing_seconds: float = 15.0
     new_id_seconds: float = 0.0
     timeout: float = 20.0
+    bearer: OAuthClient | str | None = field(default=None, repr=False)
+    certificate: ClientCertificate | None = field(default=None, repr=False)
     login: Callable[[], Login] | None = field(default=None, repr=False)
     clock: Clock = field(default_factory=Clock, repr=False)
 
     def __post_init__(self) -> None:
-        username, password = self.username, self.password or ""
-        login = self.login or (None if username is None else lambda: (username, password))
-        self._client = RegistryClient(self.url, login, self.ca_file, self.timeout, self.clock)
+        self._client = RegistryClient(
+            self.url,
+            self.login or self._fixed_login(),
+            self.ca_file,
+            self.certificate,
+            self.timeout,
+            self.clock,
+        )
         self._schemas: dict[int | str, RegisteredSchema] = {}
         self._missing: dict[int | str, float] = {}
         self._unknown: dict[int | str, None] = {}
@@ -88,22 +107,45 @@ class SchemaRegistry:
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
-        """Build it from the configuration; secrets are resolved here. It is impatient: see `patient`."""
+        """Build it from the configuration; secrets are resolved here. It is impatient: see `patient`.
+
+        Raises:
+            LoginError: The client certificate cannot be used.
+        """
 
         def login() -> Login:
+            if source := bearer(settings):
+                return BearerToken(source)
             return (
                 settings.username.reveal() if settings.username else "",
                 settings.password.reveal() if settings.password else "",
             )
 
-        username, password = login() if settings.username else (None, None)
-        ca_file = str(settings.ca_file) if settings.ca_file else None
-        return cls(settings.url, username, password, ca_file, login=login if settings.username else None)
+        has_login = settings.username or settings.token or settings.oauth
+        username, password = settings.username, settings.password
+        certificate = settings.client_certificate
+        return cls(
+            settings.url,
+            username.reveal() if username else None,
+            password.reveal() if username and password else None,
+            str(settings.ca_file) if settings.ca_file else None,
+            bearer=bearer(settings),
+            certificate=read_certificate(certificate) if certificate else None,
+            login=login if has_login else None,
+        )
+
+    def _fixed_login(self) -> Callable[[], Login] | None:
+        """Return the login of the fields, as after unpickling."""
+        source, username, password = self.bearer, self.username, self.password or ""
+        if source is not None:
+            return lambda: BearerToken(source)
+        return None if username is None else lambda: (username, password)
 
     def __reduce__(self) -> tuple[type[SchemaRegistry], tuple[object, ...]]:
         """Pickle the address, not the connection: Spark Connect runs micro-batches in another process."""
         address = (self.url, self.username, self.password, self.ca_file)
-        return type(self), (*address, self.patience, self.listing_seconds, self.new_id_seconds, self.timeout)
+        limits = (self.patience, self.listing_seconds, self.new_id_seconds, self.timeout)
+        return type(self), (*address, *limits, self.bearer, self.certificate)
 
     def patient(self, seconds: float) -> SchemaRegistry:
         """Return the same registry, with what it answered and its limits, and another patience."""

@@ -35,6 +35,24 @@ _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change
 #: End of the error for a record whose schema a fixed plan does not know.
 NOT_LISTED = "its schema was not in the registry's list when the query started, and is not decided"
 
+#: Texts of Kafka's client on the JVM about a login, each with its cause and remedy. The texts after them may
+#: quote what an OAuth server answered, and are not shown.
+_LOGIN_FAILURES = {
+    "retrieving token from callback handler": (
+        "the OAuth server returns no token",
+        "check kafka.oauth; the next start names the cause",
+    ),
+    "unable to find LoginModule class: software.amazon.msk": (
+        "Spark has no class for AWS_MSK_IAM",
+        "add the jar aws-msk-iam-auth to spark.jars",
+    ),
+    "SslAuthenticationException": (
+        "broker and client do not trust each other's certificates",
+        "check kafka.ca_file and kafka.client_certificate",
+    ),
+}
+
+
 #: Beginning of the error for a record that cannot be decoded, in mode FAILFAST.
 FAILFAST = "FAILFAST:"
 
@@ -81,9 +99,12 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
     if "SaslAuthenticationException" in text or "Authentication failed" in text:
         return errors.KafkaError(
             f"query {query} stopped: the broker refuses the login",
-            "check the secrets kafka.username and kafka.password",
+            "check the secrets kafka.username and kafka.password, or kafka.oauth",
             query=query,
         )
+    for pattern, (cause, remedy) in _LOGIN_FAILURES.items():
+        if pattern in text:
+            return errors.KafkaError(f"query {query} stopped: {cause}", remedy, query=query)
     return IngestError(
         f"query {query} stopped: {last_cause(text)}",
         "python -m workbench logs spark, or the log of the driver",

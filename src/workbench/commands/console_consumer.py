@@ -10,11 +10,15 @@ from typing import NoReturn
 
 import click
 
+from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import PlatformError
 from topiclake.kafka.admin import require_topic
 from topiclake.kafka.client import jvm_client_settings
+from topiclake.login.certificate import read_certificate
+from topiclake.schema_registry.client import BearerToken
+from topiclake.schema_registry.registry import bearer
 from workbench.dbutils import DBUtils
 from workbench.host.home import Home
 from workbench.host.jars import fetch_jars
@@ -24,6 +28,7 @@ from workbench.services.kafka_broker import properties_text
 
 MAIN_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTER = "io.topiclake.console.AvroFormatter"
+_OAUTH_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 #: The folders below jars/ with its classes: ours, the broker's and Avro's.
 _MODULES = ("console", "kafka", "avro")
 
@@ -49,7 +54,8 @@ def consume(
 
     Raises:
         ConfigError: A parameter or a file of conf/ is wrong.
-        PlatformError: Java is missing, or the jars are.
+        PlatformError: Java is missing, or the jars are, or the login is AWS_MSK_IAM.
+        LoginError: A token or a client certificate cannot be used.
         TopicNotFoundError, KafkaError: The topic does not exist, or the broker cannot be reached.
     """
     java = require_java()
@@ -62,10 +68,16 @@ def consume(
     conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
     settings = load_settings(first_pipeline(conf), {**parameters, "topic": topic}, secrets=secrets, conf=conf)
     kafka = settings.kafka
+    if kafka.sasl_mechanism == "AWS_MSK_IAM":
+        raise PlatformError(
+            "the console consumer has no class for AWS_MSK_IAM",
+            "another login, or Kafka's own kafka-console-consumer with the jar aws-msk-iam-auth",
+            reason="aws_msk_iam",
+        )
     require_topic(kafka, topic)
     command = [
         str(java.path),
-        *_java_options(home, jars),
+        *_java_options(home, jars, kafka),
         MAIN_CLASS,
         *("--bootstrap-server", kafka.bootstrap_servers, "--topic", topic),
         *("--consumer.config", _pipe_path(jvm_client_settings(kafka))),
@@ -82,11 +94,20 @@ def consume(
 
 
 def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
-    """Return properties of `io.topiclake.console.AvroFormatter` (jars/console)."""
+    """Return properties of `io.topiclake.console.AvroFormatter` (jars/console). It does not renew a token."""
     properties = {
         "schema.registry.url": registry.url,
         "schema.registry.retry.seconds": str(registry.retry_seconds),
     }
+    if source := bearer(registry):
+        headers = BearerToken(source).headers()
+        properties |= {f"schema.registry.header.{name}": value for name, value in headers.items()}
+    if registry.client_certificate is not None:
+        certificate = read_certificate(registry.client_certificate)
+        properties |= {
+            "schema.registry.certificate": certificate.chain,
+            "schema.registry.key": certificate.key,
+        }
     if registry.username is not None and registry.password is not None:
         properties["basic.auth.user.info"] = f"{registry.username.reveal()}:{registry.password.reveal()}"
     if registry.ca_file is not None:
@@ -94,8 +115,11 @@ def _formatter(registry: SchemaRegistrySettings) -> dict[str, str]:
     return properties
 
 
-def _java_options(home: Home, jars: Sequence[Path]) -> list[str]:
+def _java_options(home: Home, jars: Sequence[Path], kafka: KafkaSettings) -> list[str]:
+    # Kafka 4 asks only OAuth servers that a property of the JVM lists.
+    urls = [] if kafka.oauth is None else [f"-D{_OAUTH_URLS}={kafka.oauth.token_url}"]
     return [
+        *urls,
         SHORT_LIVED,
         "-XX:+UseSerialGC",
         "-XX:-UsePerfData",

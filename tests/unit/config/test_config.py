@@ -298,7 +298,7 @@ def test_an_unknown_key_is_named_with_its_file_and_those_allowed(load, tmp_path)
         "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
         "reason": "unknown",
     }
-    assert allowed[:5] == ("bootstrap_servers", "ca_file", "consumer", "group_id_prefix", "password")
+    assert allowed[:5] == ("aws_region", "bootstrap_servers", "ca_file", "client_certificate", "consumer")
     assert ", ".join(allowed) in error.cause
 
 

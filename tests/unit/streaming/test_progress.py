@@ -9,6 +9,7 @@ from topiclake.errors import (
     ConfigError,
     DecodeError,
     IngestError,
+    KafkaError,
     NewSchemaError,
     OffsetsLostError,
     SchemaRegistryError,
@@ -165,6 +166,33 @@ def test_offsets_that_kafka_dropped_are_called_lost(text):
     assert type(error) is OffsetsLostError
     assert "Kafka no longer holds offsets that its checkpoint asks for" in error.cause
     assert error.remedy.startswith("a new checkpoint_path")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            'org.apache.kafka.common.errors.SaslAuthenticationException: {"status":"invalid_token"}',
+            "the broker refuses the login",
+        ),
+        (
+            "LoginException: An internal error occurred while retrieving token from callback handler: x",
+            "the OAuth server returns no token",
+        ),
+        (
+            "unable to find LoginModule class: software.amazon.msk.auth.iam.IAMLoginModule",
+            "Spark has no class for AWS_MSK_IAM",
+        ),
+        (
+            "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
+            "broker and client do not trust each other's certificates",
+        ),
+    ],
+)
+def test_a_login_that_fails_is_one_sentence(text, cause):
+    error = query_failure("gps", f"[STREAM_FAILED] Query terminated with exception: {text}")
+    assert type(error) is KafkaError
+    assert error.cause == f"query gps stopped: {cause}"
 
 
 def test_a_text_without_a_cause_is_shown_itself_on_one_line():

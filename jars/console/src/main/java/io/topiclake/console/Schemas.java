@@ -2,6 +2,7 @@ package io.topiclake.console;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
@@ -14,15 +15,21 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
+import java.security.KeyFactory;
 import java.security.KeyStore;
+import java.security.PrivateKey;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.time.Duration;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
+import javax.net.ssl.KeyManager;
+import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 import org.apache.avro.Schema;
 
@@ -30,25 +37,38 @@ import org.apache.avro.Schema;
  * The schemas of a registry with Confluent's REST API, each asked for once.
  *
  * <p>Properties: {@code schema.registry.url}, {@code basic.auth.user.info} ({@code user:password}),
- * {@code schema.registry.ca.file} (PEM), {@code schema.registry.retry.seconds}: for so long a registry that does
- * not answer, or answers 429 or 5xx, is asked again.
+ * {@code schema.registry.header.<name>}: a header of each request, such as {@code Authorization};
+ * {@code schema.registry.ca.file} (PEM), {@code schema.registry.certificate} and {@code schema.registry.key}: the
+ * client's chain and its PKCS#8 key as PEM, {@code schema.registry.retry.seconds}: for so long a registry that
+ * does not answer, or answers 429 or 5xx, is asked again.
  */
 final class Schemas {
   private static final Duration TIMEOUT = Duration.ofSeconds(10);
   private static final long PAUSE_MILLIS = 1000;
+  private static final String HEADER = "schema.registry.header.";
 
   private final Map<String, Schema> known = new HashMap<>();
   private final ObjectMapper mapper = new ObjectMapper();
   private final String url;
   private final String login;
+  private final Map<String, String> headers = new HashMap<>();
   private final String caFile;
+  private final String certificate;
+  private final String key;
   private final Duration patience;
   private HttpClient client;
 
   Schemas(Map<String, ?> configs) {
     url = text(configs, "schema.registry.url").replaceAll("/+$", "");
     login = text(configs, "basic.auth.user.info");
+    for (String name : configs.keySet()) {
+      if (name.startsWith(HEADER)) {
+        headers.put(name.substring(HEADER.length()), text(configs, name));
+      }
+    }
     caFile = text(configs, "schema.registry.ca.file");
+    certificate = text(configs, "schema.registry.certificate");
+    key = text(configs, "schema.registry.key");
     String seconds = text(configs, "schema.registry.retry.seconds");
     patience = Duration.ofMillis(seconds.isEmpty() ? 0 : (long) (Double.parseDouble(seconds) * 1000));
   }
@@ -126,6 +146,7 @@ final class Schemas {
   private HttpRequest request(String path) {
     HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(url + path)).timeout(TIMEOUT);
     request.header("Accept", "application/vnd.schemaregistry.v1+json, application/json");
+    headers.forEach(request::header);
     if (!login.isEmpty()) {
       byte[] told = login.getBytes(StandardCharsets.UTF_8);
       request.header("Authorization", "Basic " + Base64.getEncoder().encodeToString(told));
@@ -136,15 +157,42 @@ final class Schemas {
   private HttpClient client() throws IOException {
     if (client == null) {
       HttpClient.Builder made = HttpClient.newBuilder().connectTimeout(TIMEOUT).version(HttpClient.Version.HTTP_1_1);
-      if (!caFile.isEmpty()) {
-        made.sslContext(trusting(Path.of(caFile)));
+      if (!caFile.isEmpty() || !key.isEmpty()) {
+        made.sslContext(tls());
       }
       client = made.build();
     }
     return client;
   }
 
-  private static SSLContext trusting(Path caFile) throws IOException {
+  private SSLContext tls() throws IOException {
+    try {
+      SSLContext context = SSLContext.getInstance("TLS");
+      context.init(
+          key.isEmpty() ? null : keyManagers(), caFile.isEmpty() ? null : trusting(Path.of(caFile)), null);
+      return context;
+    } catch (GeneralSecurityException error) {
+      throw new Refused("the certificates for the schema registry cannot be used: " + error.getMessage());
+    }
+  }
+
+  private KeyManager[] keyManagers() throws IOException, GeneralSecurityException {
+    InputStream pem = new ByteArrayInputStream(certificate.getBytes(StandardCharsets.US_ASCII));
+    Certificate[] chain =
+        CertificateFactory.getInstance("X.509").generateCertificates(pem).toArray(new Certificate[0]);
+    byte[] encoded = Base64.getMimeDecoder().decode(key.replaceAll("-----[A-Z ]+-----", ""));
+    PrivateKey secret =
+        KeyFactory.getInstance(chain[0].getPublicKey().getAlgorithm())
+            .generatePrivate(new PKCS8EncodedKeySpec(encoded));
+    KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
+    store.load(null, null);
+    store.setKeyEntry("client", secret, new char[0], chain);
+    KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+    keys.init(store, new char[0]);
+    return keys.getKeyManagers();
+  }
+
+  private static TrustManager[] trusting(Path caFile) throws IOException, GeneralSecurityException {
     try (InputStream pem = Files.newInputStream(caFile)) {
       KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
       store.load(null, null);
@@ -153,11 +201,7 @@ final class Schemas {
       }
       TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
       trust.init(store);
-      SSLContext context = SSLContext.getInstance("TLS");
-      context.init(null, trust.getTrustManagers(), null);
-      return context;
-    } catch (GeneralSecurityException error) {
-      throw new Refused("the CA certificates in " + caFile + " cannot be used: " + error.getMessage());
+      return trust.getTrustManagers();
     }
   }
 

@@ -1,0 +1,1 @@
+"""Tokens of OAuth servers and certificates of clients, by which brokers and registries know a client."""

@@ -1,0 +1,463 @@
+"""Logins at a real broker: a listener with client certificates, and one with tokens of an OAuth server.
+
+The broker verifies signature, issuer, audience and times of each token by the keys of the server.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.services.fault_proxy import FaultProxy
+from tests.services.kafka import ConfiguredBroker
+from tests.services.oidc import AUDIENCE, OidcServer
+from tests.support.certificates import client_certificate, keystore, server_keystore, with_password
+from tests.support.environment import succeeded, without_workbench
+from tests.support.waiting import wait_until
+from topiclake.config.kafka import KafkaSettings
+from topiclake.config.pipeline import PipelineSettings
+from topiclake.errors import KafkaError
+from topiclake.kafka import admin, source, writer
+from topiclake.kafka.client import client_settings
+from topiclake.kafka.offsets import topic_offsets
+from topiclake.streaming.progress import await_caught_up
+from workbench.host import processes
+from workbench.host.certificates import Certificate, make_certificate
+from workbench.host.home import Home
+from workbench.host.ports import HOST
+from workbench.services import control as services
+from workbench.services.schema_registry import SchemaRegistry
+
+PROJECT = Path(__file__).parents[3]
+SECURITY = "org.apache.kafka.common.security.oauthbearer"
+KEY_PASSWORD = 'k3y"\\,: =word'
+#: Seconds after which a connection has to log in again.
+REAUTHENTICATION = 3
+
+
+@dataclass(frozen=True)
+class LoginBroker(ConfiguredBroker):
+    """A broker whose clients' listener asks for certificates, and another one for tokens."""
+
+    jwks_url: str = ""
+
+    port_names = (*ConfiguredBroker.port_names, "kafka-oauth")
+
+    def settings(self, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return what `server.properties` holds."""
+        settings = super().settings(ports)
+        oauth = f",OAUTH://{HOST}:{ports['kafka-oauth']}"
+        return settings | {
+            "listeners": settings["listeners"] + oauth,
+            "advertised.listeners": settings["advertised.listeners"] + oauth,
+            "listener.security.protocol.map": settings["listener.security.protocol.map"] + ",OAUTH:SASL_SSL",
+        }
+
+    def _java_options(self) -> list[str]:
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"
+        return [allowed, *super()._java_options()]
+
+
+@dataclass(frozen=True)
+class World:
+    """The running services, and the settings of clients."""
+
+    server: Certificate
+    client: Certificate
+    oidc: OidcServer
+    mtls_address: str
+    oauth_address: str
+    registry: str
+
+    def mtls(self, **certificate: object) -> KafkaSettings:
+        """Return the settings with a client certificate, by default the right one in PEM files."""
+        files = {"file": self.client.certificate, "key_file": self.client.key}
+        return self._settings(
+            bootstrap_servers=self.mtls_address,
+            security_protocol="SSL",
+            client_certificate=certificate or files,
+        )
+
+    def oauth(self, **changed: object) -> KafkaSettings:
+        """Return the settings of an application at the OAuth server."""
+        return self._settings(
+            bootstrap_servers=self.oauth_address,
+            security_protocol="SASL_SSL",
+            sasl_mechanism="OAUTHBEARER",
+            oauth={
+                "token_url": self.oidc.token_url,
+                "client_id": self.oidc.client_id,
+                "client_secret": "{{secrets/s/oauth-secret}}",
+                "scope": "kafka",
+                "ca_file": self.server.authority,
+                **changed,
+            },
+        )
+
+    def _settings(self, **given: object) -> KafkaSettings:
+        secrets = {"oauth-secret": self.oidc.client_secret, "key-password": KEY_PASSWORD, "wrong": "hunter2"}
+        return KafkaSettings.model_validate(
+            {"ca_file": self.server.authority} | given,
+            context={"secrets": lambda _scope, key: secrets[key]},
+        )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("logins")
+    server, client = (
+        make_certificate(folder / "server", "localhost", HOST),
+        client_certificate(folder / "client"),
+    )
+    home = Home(folder / "services", PROJECT)
+    with OidcServer(server) as oidc:
+        broker = LoginBroker(
+            home,
+            broker_properties(server, client, oidc),
+            "SSL",
+            {
+                "security.protocol": "SSL",
+                "ssl.ca.location": str(server.authority),
+                "ssl.certificate.location": str(client.certificate),
+                "ssl.key.location": str(client.key),
+            },
+            oidc.jwks_url,
+        )
+        try:
+            found = services.start_services(home, [broker, SchemaRegistry(home)])
+            oauth = f"{HOST}:{home.load().ports['kafka-oauth']}"
+            yield World(server, client, oidc, found["kafka"], oauth, found["schema-registry"])
+        finally:
+            services.down(home)
+    assert processes.marked(home) == []
+
+
+def broker_properties(server: Certificate, client: Certificate, oidc: OidcServer) -> dict[str, str]:
+    mtls, oauth = "listener.name.client.ssl", "listener.name.oauth.oauthbearer"
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(server_keystore(server)),
+        f"{mtls}.client.auth": "required",
+        f"{mtls}.truststore.type": "PEM",
+        f"{mtls}.truststore.location": str(client.authority),
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{oauth}.sasl.jaas.config": f"{SECURITY}.OAuthBearerLoginModule required;",
+        f"{oauth}.sasl.server.callback.handler.class": f"{SECURITY}.OAuthBearerValidatorCallbackHandler",
+        f"{oauth}.connections.max.reauth.ms": str(REAUTHENTICATION * 1000),
+        "sasl.oauthbearer.jwks.endpoint.url": oidc.jwks_url,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": oidc.url,
+    }
+
+
+@pytest.fixture
+def world(running: World) -> Iterator[World]:
+    running.oidc.reset()
+    yield running
+    running.oidc.reset()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"logins-{uuid4().hex[:8]}"
+
+
+def produce(kafka: KafkaSettings, topic: str, *values: str) -> None:
+    producer = Producer(client_settings(kafka))
+    for value in values:
+        producer.produce(topic, value=value.encode())
+    assert producer.flush(120) == 0
+
+
+def consume(kafka: KafkaSettings, topic: str, count: int) -> list[str]:
+    consumer = Consumer(client_settings(kafka) | {"group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    values: list[str] = []
+    wait_until(lambda: values.extend(_polled(consumer)) or len(values) >= count)
+    consumer.close()
+    return sorted(values)
+
+
+def _polled(consumer: Consumer) -> list[str]:
+    record = consumer.poll(1)
+    if record is None:
+        return []
+    assert record.error() is None
+    return [record.value().decode()]
+
+
+def records(spark: SparkSession, kafka: KafkaSettings, topic: str) -> DataFrame:
+    options = source.range_options(kafka) | {"subscribe": topic}
+    return spark.read.format("kafka").options(**options).load().selectExpr("CAST(value AS STRING)")
+
+
+def stream(spark: SparkSession, kafka: KafkaSettings, topic: str) -> DataFrame:
+    pipeline = PipelineSettings(topic=topic, view="v", table_path="/t", checkpoint_path="/c")
+    return source.read_topic(spark, kafka, pipeline).selectExpr("CAST(value AS STRING)")
+
+
+def write_with_spark(spark: SparkSession, kafka: KafkaSettings, topic: str, value: str) -> None:
+    rows = spark.createDataFrame([(value,)], "value STRING")
+    rows.write.format("kafka").options(**writer.writer_options(kafka, topic)).save()
+
+
+def carried(spark: SparkSession, kafka: KafkaSettings, topic: str) -> None:
+    """Let each client write and read."""
+    assert admin.ensure_topic(kafka, topic, 2) == 2
+    produce(kafka, topic, "python")
+    write_with_spark(spark, kafka, topic, "spark")
+    assert sorted(row.value for row in records(spark, kafka, topic).collect()) == ["python", "spark"]
+    assert consume(kafka, topic, 2) == ["python", "spark"]
+    assert sum(end - first for first, end in topic_offsets(kafka, topic).values()) == 2
+
+
+# Certificates
+
+
+def test_each_client_logs_in_with_a_certificate(world: World, spark: SparkSession, topic: str) -> None:
+    carried(spark, world.mtls(), topic)
+
+
+def test_a_keystore_and_a_key_with_a_password_are_the_same_login(
+    world: World, spark: SparkSession, topic: str
+) -> None:
+    password = "{{secrets/s/key-password}}"
+    store = world.mtls(file=keystore(world.client, KEY_PASSWORD), password=password)
+    key = with_password(world.client, KEY_PASSWORD)
+    encrypted = world.mtls(file=world.client.certificate, key_file=key, password=password)
+    admin.ensure_topic(store, topic, 1)
+    write_with_spark(spark, store, topic, "1")
+    assert [row.value for row in records(spark, encrypted, topic).collect()] == ["1"]
+
+
+def test_a_certificate_of_another_authority_is_refused(world: World, tmp_path: Path, topic: str) -> None:
+    other = client_certificate(tmp_path / "other")
+    refused = world.mtls(file=other.certificate, key_file=other.key)
+    without = KafkaSettings(
+        bootstrap_servers=world.mtls_address, security_protocol="SSL", ca_file=world.server.authority
+    )
+    for kafka in (refused, without):
+        with pytest.raises(KafkaError) as raised:
+            admin.require_topic(kafka, topic)
+        assert raised.value.fields == {"server": world.mtls_address, "reason": "certificate"}
+
+
+# Tokens
+
+
+def test_each_client_logs_in_with_tokens(world: World, spark: SparkSession, topic: str) -> None:
+    carried(spark, world.oauth(), topic)
+    assert {request.form["scope"] for request in world.oidc.requests} == {"kafka"}
+    assert {request.user_agent.startswith("Java/") for request in world.oidc.requests} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("claims", "problem"),
+    [
+        ({"exp": 1_700_000_000}, "it expired at 2023-11-14T22:13:20Z"),
+        ({"nbf": 4_000_000_000}, "it is not valid before 2096-10-02T07:06:40Z"),
+        ({"aud": "other"}, "its audience is 'other', and its issuer"),
+        ({"iss": "https://other"}, "and its issuer 'https://other'"),
+    ],
+)
+def test_a_token_that_the_broker_refuses_is_explained(
+    world: World, topic: str, claims: dict[str, object], problem: str
+) -> None:
+    world.oidc.claims = claims
+    with pytest.raises(KafkaError) as raised:
+        admin.require_topic(world.oauth(), topic)
+    assert f"the broker at {world.oauth_address} refuses the token of the client orders" in raised.value.cause
+    assert problem in raised.value.cause
+    assert raised.value.fields == {"server": world.oauth_address, "reason": "token"}
+
+
+def test_a_token_with_a_foreign_signature_is_refused(world: World, topic: str) -> None:
+    world.oidc.foreign_key = True
+    with pytest.raises(KafkaError) as raised:
+        admin.require_topic(world.oauth(), topic)
+    assert raised.value.fields["reason"] == "token"
+
+
+def test_a_token_for_another_cluster_names_the_ids_to_check(world: World, topic: str) -> None:
+    world.oidc.claims = {"aud": "another-cluster"}
+    with pytest.raises(KafkaError) as raised:
+        admin.require_topic(world.oauth(logical_cluster="lkc-1", identity_pool_id="pool-1"), topic)
+    assert "check logical_cluster, identity_pool_id and scope" in raised.value.remedy
+
+
+def test_a_wrong_secret_is_named_and_not_shown(world: World, topic: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        admin.require_topic(world.oauth(client_secret="{{secrets/s/wrong}}"), topic)
+    assert "refuses the client orders (HTTP 401: invalid_client)" in raised.value.cause
+    assert "hunter2" not in f"{raised.value} {raised.value.fields}"
+
+
+@pytest.mark.parametrize("changed", ["claims", "secret"])
+def test_a_query_of_spark_that_is_refused_has_one_sentence(
+    world: World, spark: SparkSession, tmp_path: Path, topic: str, changed: str
+) -> None:
+    admin.ensure_topic(world.oauth(), topic, 1)
+    if changed == "claims":
+        world.oidc.claims = {"aud": "other"}
+        kafka, cause = world.oauth(), "the broker refuses the login"
+    else:
+        kafka = world.oauth(client_secret="{{secrets/s/wrong}}")
+        cause = "the OAuth server returns no token"
+    written = stream(spark, kafka, topic).writeStream.format("noop").trigger(availableNow=True)
+    query = written.option("checkpointLocation", str(tmp_path / "checkpoint")).queryName("refused").start()
+    with pytest.raises(KafkaError) as raised:
+        await_caught_up(query, "availableNow")
+    assert raised.value.cause == f"query refused stopped: {cause}"
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.slow("waits until a token has ended")
+def test_tokens_are_renewed_while_a_query_and_a_client_run(
+    world: World, spark: SparkSession, tmp_path: Path, topic: str
+) -> None:
+    kafka = world.oauth()
+    admin.ensure_topic(kafka, topic, 1)
+    world.oidc.lifetime = 10
+    world.oidc.requests.clear()
+    written = stream(spark, kafka, topic).writeStream.format("memory").queryName(topic.replace("-", "_"))
+    query = written.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    client = AdminClient(client_settings(kafka))
+    try:
+        produce(kafka, topic, "before")
+        query.processAllAvailable()
+        client.list_topics(timeout=60)
+        ends = [request.expires_at for request in world.oidc.requests if request.expires_at]
+        wait_until(lambda: time.time() > max(ends) + REAUTHENTICATION)
+        produce(kafka, topic, "after")
+        query.processAllAvailable()
+        assert topic in client.list_topics(timeout=60).topics
+        values = [row.value for row in spark.table(topic.replace("-", "_")).collect()]
+        assert sorted(values) == ["after", "before"]
+    finally:
+        query.stop()
+    renewed = [
+        request for request in world.oidc.requests if request.expires_at and request.expires_at > max(ends)
+    ]
+    assert {request.user_agent.startswith("Java/") for request in renewed} == {True, False}
+
+
+def test_plans_show_no_secret(world: World, spark: SparkSession, tmp_path: Path, topic: str) -> None:
+    admin.ensure_topic(world.mtls(), topic, 1)
+    for kafka in (world.mtls(), world.oauth()):
+        written = stream(spark, kafka, topic).writeStream.format("noop").trigger(availableNow=True)
+        query = written.option("checkpointLocation", str(tmp_path / uuid4().hex)).start()
+        query.processAllAvailable()
+        plans = [_explained(records(spark, kafka, topic)), _explained(stream(spark, kafka, topic))]
+        query.stop()
+        key = world.client.key.read_text().splitlines()[1:-1]
+        options = "\n".join(source.range_options(kafka).values())
+        lines = options.partition("-----BEGIN PRIVATE KEY-----\n")[2].splitlines()[:-1]
+        secrets = [world.oidc.client_secret, *key, *filter(None, lines)]
+        assert not [secret for plan in plans for secret in secrets if secret in plan]
+
+
+def _explained(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().toString())
+
+
+# The console consumer
+
+
+@dataclass(frozen=True)
+class Project:
+    """A user's project with an environment `logins`."""
+
+    folder: Path
+    secrets: Mapping[str, str]
+
+    def consume(self, topic: str, *options: str) -> subprocess.CompletedProcess[str]:
+        scope = {
+            f"TOPICLAKE_SECRET_S_{key.replace('-', '_').upper()}": value
+            for key, value in self.secrets.items()
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "workbench", "consume", topic, "-p", "env=logins", *options],
+            cwd=self.folder,
+            env=without_workbench() | {"WORKBENCH_HOME": str(self.folder / "home")} | scope,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+
+
+def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Mapping[str, Any]) -> Project:
+    for name in ("notebooks", "conf"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("secrets.yaml"))
+    for name in ("jars", "data"):
+        (folder / name).symlink_to(PROJECT / name)
+    section = {
+        name: value
+        for name, value in kafka.model_dump(mode="json", exclude={"consumer", "producer"}).items()
+        if value is not None
+    }
+    if "oauth" in section:
+        section["oauth"] = {name: value for name, value in section["oauth"].items() if value is not None}
+        section["oauth"]["client_secret"] = "{{secrets/s/oauth-secret}}"
+    content = {
+        "kafka": section,
+        "schema_registry": registry,
+        "storage": {"source": folder.as_uri(), "mount_point": "/mnt/datalake"},
+    }
+    (folder / "conf" / "logins.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    return Project(folder, {"oauth-secret": world.oidc.client_secret, "token": "r3gistry-token"})
+
+
+@pytest.mark.slow("cold drivers")
+@pytest.mark.parametrize("login", ["mtls", "oauth"])
+def test_the_console_consumer_has_the_same_logins(
+    world: World, tmp_path: Path, topic: str, login: str
+) -> None:
+    kafka = world.mtls() if login == "mtls" else world.oauth()
+    admin.ensure_topic(kafka, topic, 1)
+    produce(kafka, topic, "one", "two")
+    project = make_project(tmp_path / "p", world, kafka, {"url": world.registry})
+    done = project.consume(topic, "--from-beginning", "--max-messages", "2")
+    assert succeeded(done).split() == ["one", "two"]
+    assert world.oidc.client_secret not in done.stdout + done.stderr
+
+
+@pytest.mark.thorough("the certificate and the token of a registry, in Java")
+def test_the_console_consumer_asks_a_registry_with_token_and_certificate(
+    world: World, tmp_path: Path, topic: str
+) -> None:
+    kafka = world.mtls()
+    admin.ensure_topic(kafka, topic, 1)
+    with FaultProxy(world.registry, certificate=world.server, clients=world.client.authority) as proxy:
+        proxy.bearer = "r3gistry-token"
+        registry = {
+            "url": proxy.url,
+            "ca_file": str(world.server.authority),
+            "token": "{{secrets/s/token}}",
+            "client_certificate": {"file": str(world.client.certificate), "key_file": str(world.client.key)},
+        }
+        # Nobody registered schema 1: the registry's own answer shows that the login is accepted.
+        producer = Producer(client_settings(kafka))
+        producer.produce(topic, value=b"\0\0\0\0\1\2")
+        assert producer.flush(120) == 0
+        project = make_project(tmp_path / "p", world, kafka, registry)
+        done = project.consume(topic, "--avro", "--from-beginning", "--max-messages", "1")
+    assert done.returncode == 1
+    assert re.search(
+        r"the schema registry answered 404 to https://localhost:\d+\S*/schemas/ids/1", done.stderr
+    )
+    assert "r3gistry-token" not in done.stdout + done.stderr
