@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake.delta import catalog, driver_lock, log_store, merge, table_commits
@@ -47,8 +47,10 @@ def append(rows, name, batch_id, **commit):
 def test_a_managed_table_is_created_with_columns_comment_and_properties(spark, name):
     assert (delta.is_table(spark, name), delta.columns(spark, name)) == (False, None)
     position = StructType().add("lat", "double", True, {"comment": "degrees\\"}).add("l-n", "double")
-    columns = StructType().add("id", "int", True, {"comment": 'it\'s a "device"'}).add("position", position)
-    columns = columns.add("all", "array<map<string,decimal(9,2)>>")
+    columns = StructType().add("id", "integer", True, {"comment": 'it\'s a "device"'})
+    columns = columns.add("position", position).add(
+        "all", ArrayType(MapType(StringType(), DecimalType(9, 2)))
+    )
     properties = {"delta.enableChangeDataFeed": "true", "topiclake.reader": '{"a": "it\'s"}'}
     for _ in range(2):
         delta.ensure_table(spark, name, columns, properties, 'the "table\'s" text')
