@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from workbench.notebook.source import read_notebook
+from workbench.notebook.files import read_notebook
 
 PROJECT = Path(__file__).resolve().parents[2]
 FRONT = "README.md"

@@ -271,6 +271,7 @@ def test_each_name_of_a_secret_has_its_part_of_the_pattern():
         "fs.azure.account.key.account.dfs.core.windows.net",
         "fs.azure.sas.container.account.blob.core.windows.net",
         "kafka.sasl.jaas.config",
+        "kafka.ssl.keystore.key",
         "basic.auth.user.info",
     ]
 

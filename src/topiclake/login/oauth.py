@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from time import time
 from typing import Any
 
 import httpx
@@ -38,7 +38,7 @@ class Token:
 
     def problem(self) -> str:
         """Return why a server may refuse the token: its times, or else its audience and its issuer."""
-        claims, now = _claims(self.text), time.time()
+        claims, now = _claims(self.text), time()
         if self.expires_at <= now:
             return f"it expired at {_moment(self.expires_at)}"
         not_before = claims.get("nbf")
@@ -124,7 +124,7 @@ class OAuthClient:
         end = _claims(text).get("exp")
         lifetime = body.get("expires_in")
         if not isinstance(end, int | float):
-            end = time.time() + (float(lifetime) if isinstance(lifetime, int | float) else 0.0)
+            end = time() + (float(lifetime) if isinstance(lifetime, int | float) else 0.0)
         return Token(text, float(end))
 
 
@@ -142,7 +142,7 @@ class RenewedToken:
 
     def current(self) -> Token:
         """Return a token that is valid for a fifth of its lifetime at least; raises as `request_token`."""
-        now = time.time()
+        now = time()
         if self._token is None or now >= self._renew_at:
             self._token = self._client.request_token()
             self._renew_at = now + 0.8 * (self._token.expires_at - now)

@@ -105,7 +105,7 @@ def test_a_token_is_renewed_before_it_ends(oidc, monkeypatch):
     first = renewed.current()
     assert renewed.current() is first
     now = time.time()
-    monkeypatch.setattr(oauth.time, "time", lambda: now + 0.81 * oidc.lifetime)
+    monkeypatch.setattr(oauth, "time", lambda: now + 0.81 * oidc.lifetime)
     assert renewed.current() is not first
     assert len(oidc.requests) == 2
 
