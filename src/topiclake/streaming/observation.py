@@ -33,7 +33,7 @@ def counts(action: str, *observations: Observation) -> dict[str, Any] | None:
     end = time.monotonic() + WAIT_SECONDS
     counted: dict[str, Any] = {}
     for observation in observations:
-        metrics = observation.get if _has_metrics(observation, end) else {}
+        metrics = _metrics(observation) if _has_metrics(observation, end) else {}
         if not metrics:
             _log.warning("%s, but Spark did not deliver its metrics: the records are read again", action)
             return None
@@ -50,7 +50,16 @@ def has_metrics(observation: Observation) -> bool:
     has_metrics = hasattr(observation, "_jo") and _has_metrics(
         observation, time.monotonic() + _SHORT_WAIT_SECONDS
     )
-    return has_metrics and bool(observation.get)
+    return has_metrics and bool(_metrics(observation))
+
+
+def _metrics(observation: Observation) -> dict[str, Any]:
+    """Return the delivered metrics, which are empty if the action computed none."""
+    observed = getattr(observation, "_jo", None)
+    # PySpark fails on an empty row. Spark delivers one for an append by name that Delta skipped.
+    if observed is not None and observed.getRow().size() == 0:
+        return {}
+    return observation.get
 
 
 def _has_metrics(observation: Observation, end: float) -> bool:
