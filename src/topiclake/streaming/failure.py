@@ -36,15 +36,12 @@ _TABLE_CHANGED = re.compile(r"\[DELTA_SCHEMA_CHANGED\w*\] Detected schema change
 NOT_LISTED = "its schema was not in the registry's list when the query started, and is not decided"
 
 #: Texts of Kafka's client on the JVM about a login, each with its cause and remedy. The texts after them may
-#: quote what an OAuth server answered, and are not shown.
+#: quote what an OAuth server answered, and are not shown. Spark omits why a client cannot start.
 _LOGIN_FAILURES = {
-    "retrieving token from callback handler": (
-        "the OAuth server returns no token",
-        "check kafka.oauth; the next start names the cause",
-    ),
-    "unable to find LoginModule class: software.amazon.msk": (
-        "Spark has no class for AWS_MSK_IAM",
-        "add the jar aws-msk-iam-auth to spark.jars",
+    "Failed to create new KafkaAdminClient": (
+        "Kafka's client cannot log in",
+        "check kafka.oauth; for AWS_MSK_IAM, add the jar aws-msk-iam-auth to spark.jars; "
+        "the driver's log names the cause",
     ),
     "SslAuthenticationException": (
         "broker and client do not trust each other's certificates",

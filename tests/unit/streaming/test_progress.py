@@ -176,12 +176,8 @@ def test_offsets_that_kafka_dropped_are_called_lost(text):
             "the broker refuses the login",
         ),
         (
-            "LoginException: An internal error occurred while retrieving token from callback handler: x",
-            "the OAuth server returns no token",
-        ),
-        (
-            "unable to find LoginModule class: software.amazon.msk.auth.iam.IAMLoginModule",
-            "Spark has no class for AWS_MSK_IAM",
+            "Failed to create new KafkaAdminClient SQLSTATE: XXKST",
+            "Kafka's client cannot log in",
         ),
         (
             "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
