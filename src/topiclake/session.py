@@ -48,6 +48,8 @@ LOGIN_TEXT = (
     r'(?<=LoginModule required )(?:[^";]++|"(?:[^"\\]++|\\.)*+")*+'
     r"|(?<=-----BEGIN PRIVATE KEY-----)[^-]++"
 )
+#: The beginnings of secrets that a pattern for texts must name.
+_LOGIN_TEXTS = ("LoginModule required", "BEGIN PRIVATE KEY")
 #: Settings that hide secrets in Spark's UI, logs and plans.
 REDACTION_CONF = {
     "spark.redaction.regex": REDACTION,
@@ -256,9 +258,9 @@ def require_redaction(spark: SparkSession) -> None:
 
 def _hides(key: str, pattern: str) -> bool:
     """Return whether a pattern hides secrets."""
-    # Java's patterns for texts have more syntax than Python's.
+    # Java's patterns for texts have more syntax than Python's, so the pattern itself is searched.
     if key == "spark.sql.redaction.string.regex":
-        return bool(pattern)
+        return all(part in pattern for part in _LOGIN_TEXTS)
     try:
         return all(re.search(pattern, name) for name in SECRET_NAMES) and bool(pattern)
     except re.error:

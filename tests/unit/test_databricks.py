@@ -254,6 +254,8 @@ def test_a_session_that_hides_secrets_is_accepted(databricks):
         ("spark.sql.redaction.options.regex", "(?i)url"),
         ("spark.sql.redaction.options.regex", "(unfinished"),
         ("spark.sql.redaction.string.regex", None),
+        ("spark.sql.redaction.string.regex", "dapi[0-9a-f]+"),
+        ("spark.sql.redaction.string.regex", "(?<=LoginModule required )[^;]++"),
     ],
 )
 def test_a_session_that_would_show_a_secret_is_refused_with_what_to_set(databricks, key, pattern):

@@ -52,12 +52,25 @@ def is_allowed(location: str) -> bool:
     return not (is_name(location) and any(map(_FORBIDDEN.search, parts(location))))
 
 
+def folded(location: str) -> str:
+    """Return a text that is the same for all spellings of a location: catalogs ignore the case of names."""
+    return quoted(location).lower().removeprefix("`spark_catalog`.") if is_name(location) else location
+
+
 def suffixed(location: str, suffix: str) -> str:
     """Return the location of a table next to another one: its name or folder has the suffix."""
     if not is_name(location):
         return f"{location.rstrip('/')}{suffix}"
     *namespace, table = parts(location)
     return _joined([*namespace, f"{table}{suffix}"])
+
+
+def without_suffix(location: str, suffix: str) -> str | None:
+    """Return the location of the table that another one is next to; None if it has not the suffix."""
+    if not is_name(location):
+        return location.removesuffix(suffix) if location.endswith(suffix) else None
+    *namespace, table = parts(location)
+    return _joined([*namespace, table.removesuffix(suffix)]) if table.endswith(suffix) else None
 
 
 def quoted(name: str) -> str:

@@ -17,7 +17,7 @@ from topiclake.errors import StorageError
 _SPARK_CATALOG = "spark_catalog"
 _ALLOWED = re.compile(r"\w+", re.ASCII)
 #: Error classes for an unknown catalog. Spark then looks for the schema in `spark_catalog`.
-_NO_CATALOG = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
+_NO_CATALOG = ("CATALOG_NOT_FOUND", "NO_SUCH_CATALOG_EXCEPTION", "REQUIRES_SINGLE_PART_NAMESPACE")
 
 
 def identifier(location: str) -> str:
@@ -52,8 +52,9 @@ def folder(spark: SparkSession, location: str) -> str:
 
 
 def exists(spark: SparkSession, name: str) -> bool:
-    """Return whether the catalog has a table of this name."""
-    return bool(spark.catalog.tableExists(table_name.quoted(name)))
+    """Return whether the catalog has a table of this name; raises as `catalog_errors`."""
+    with catalog_errors(name):
+        return bool(spark.catalog.tableExists(table_name.quoted(name)))
 
 
 def require_allowed(spark: SparkSession, name: str) -> None:

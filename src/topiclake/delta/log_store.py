@@ -17,6 +17,8 @@ _LOG_STORES = {
     "s3a": "io.topiclake.store.ConditionalPutLogStore, io.delta.storage.S3DynamoDBLogStore "
     "or io.delta.storage.S3SingleDriverLogStore",
 }
+#: Catalogs may name folders of S3 in the way of AWS.
+_LOG_STORES["s3"] = _LOG_STORES["s3a"]
 #: Log stores that are safe for one driver only. Spark's class loader knows the older names, too.
 _OF_ONE_DRIVER = ("HDFSLogStore", "LocalLogStore", "S3SingleDriverLogStore")
 

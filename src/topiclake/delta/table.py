@@ -91,13 +91,26 @@ def ensure_table(
             tries(_create, spark, path, schema, properties, comment)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
+            if table_name.is_name(path):
+                raise _unregistered(path, catalog.folder(spark, path)) from None
             raise StorageError(
                 f"{path} holds files, but no Delta table",
-                "another table_path or table",
+                "another table_path",
                 table=path,
                 reason="files",
             ) from None
         raise
+
+
+def _unregistered(name: str, folder: str) -> StorageError:
+    return StorageError(
+        f"the catalog has no table {name}, but its folder {folder} has files",
+        f"if they are its table: CREATE TABLE {table_name.quoted(name)} USING delta LOCATION '{folder}'; "
+        "otherwise remove the folder",
+        table=name,
+        folder=folder,
+        reason="files",
+    )
 
 
 def _was_slower(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -120,7 +120,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
         reason = _pause_reason(topics, topic, lost)
-        if reason is None and missed and not _resumed(spark, topics, topic, missed, RESUME_SECONDS):
+        if reason is None and missed and not _resumed(spark, topics, topic, missed, ranges, RESUME_SECONDS):
             reason = missed[-1]["why"]
         if topic not in new:
             continue
@@ -135,9 +135,9 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
     records = records.persist()
     try:
-        for topic, spans in ready.items():
+        for topic in ready:
             is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
-            if _write_or_pause(topics, records, topic, batch_id, spans) and is_noted:
+            if _write_or_pause(topics, records, topic, batch_id, ranges) and is_noted:
                 # An earlier attempt of this batch noted the range; later batches must not write it again.
                 mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
@@ -177,29 +177,30 @@ def resume(spark: SparkSession, topics: Topics) -> None:
         SchemaRegistryError: The registry cannot be used.
         DecodeError: A record cannot be decoded, in mode FAILFAST.
     """
-    for topic, missed in paused(spark, topics.ledger).items():
+    waiting = paused(spark, topics.ledger)
+    for topic, missed in waiting.items():
         if re.fullmatch(topics.reads, topic):
-            _resumed(spark, topics, topic, missed, math.inf)
+            _resumed(spark, topics, topic, missed, waiting, math.inf)
 
 
-def _write_or_pause(
-    topics: Topics, records: DataFrame, topic: str, batch_id: int, spans: Mapping[int, Span]
-) -> bool:
+def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, ranges: Ranges) -> bool:
     """Write a topic's part of a batch, or pause the topic. Return whether the part is written."""
     try:
-        _require_own_table(topics, topic)
+        _require_own_table(topics, topic, ranges)
         registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
         if not _affects_one_topic(error):
             raise
         _wait(topics, topic)
+        spans = _not_empty(ranges[topic])
         _pause(records.sparkSession, topics, topic, batch_id, spans, _message(error))
         return False
     return True
 
 
-def _require_own_table(topics: Topics, topic: str) -> None:
-    table, other = table_name.for_topic(topics.template.table, topic), topic.removesuffix(QUARANTINE)
+def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> None:
+    """Check that no other topic has the table of a topic, as its table or as its quarantine."""
+    table = table_name.for_topic(topics.template.table, topic)
     if not table_name.is_allowed(table):
         raise IngestError(
             f"the table of topic {topic} would be {table}, and no catalog allows a dot in a table's name",
@@ -208,13 +209,27 @@ def _require_own_table(topics: Topics, topic: str) -> None:
             table=table,
             reason="table_name",
         )
-    if other != topic and table == table_name.for_topic(topics.template.quarantine, other):
+    for other in others:
+        if other != topic and _same(table, topics.template.table, other):
+            raise IngestError(
+                f"topics {topic} and {other} would have the same table: a catalog ignores the case of names",
+                "table_path in place of table, or a separate pipeline for one of them",
+                topic=topic,
+                table=table,
+                reason="table_name",
+            )
+    other = topic[: -len(QUARANTINE)]
+    if other and _same(table, topics.template.quarantine, other):
         raise IngestError(
             f"the table of topic {topic} would be the quarantine of topic {other}",
             "a table or table_path that does not end with {topic}",
             topic=topic,
             reason="quarantine_of_another",
         )
+
+
+def _same(table: str, template: str, topic: str) -> bool:
+    return table_name.folded(table) == table_name.folded(table_name.for_topic(template, topic))
 
 
 def _affects_one_topic(error: Exception) -> bool:
@@ -262,13 +277,15 @@ def _waits(topics: Topics, topic: str) -> bool:
     return start == topics.template.start and until > time.monotonic()
 
 
-def _resumed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row], seconds: float) -> bool:
+def _resumed(
+    spark: SparkSession, topics: Topics, topic: str, missed: list[Row], others: Iterable[str], seconds: float
+) -> bool:
     """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
     if _waits(topics, topic):
         return False
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
-        _require_own_table(topics, topic)
+        _require_own_table(topics, topic, others)
         # No range is fixed while the topic fails, since it may be larger later.
         registered_batch.require_ready(target, spark)
         while missed:

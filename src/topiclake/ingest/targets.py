@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError
+from topiclake.errors import IngestError, StorageError
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.table_snapshot import TableSnapshot
@@ -144,9 +144,13 @@ def report_counts(target: Target, spark: SparkSession, batch_id: int, count: Tab
         return
     query = checkpoint.query_id(spark, target.checkpoint, target.start)
     key = target.start, count.path
-    if key not in _folders:
-        _folders[key] = catalog.folder(spark, count.path)
-    batch_counts.publish(query, batch_id, replace(count, topic=target.topic, folder=_folders[key]))
+    try:
+        if key not in _folders:
+            _folders[key] = catalog.folder(spark, count.path)
+    except (StorageError, PySparkException, Py4JError) as error:
+        # The batch is committed, and reports must not end its query.
+        _log.warning("the folder of table %s is not known to reports: %s", count.path, error)
+    batch_counts.publish(query, batch_id, replace(count, topic=target.topic, folder=_folders.get(key, "")))
 
 
 def report_earlier_counts(target: Target, records: DataFrame, batch_id: int) -> None:

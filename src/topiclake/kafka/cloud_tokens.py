@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from topiclake.config.kafka import KafkaSettings
-from topiclake.errors import LoginError, PlatformError
+from topiclake.errors import LoginError, PlatformError, TopiclakeError
 
 #: Seconds for which Amazon accepts a signed request, at most.
 LIFETIME_SECONDS = 900
@@ -54,9 +54,23 @@ class CloudToken:
         """Return a token, and when it ends in seconds since 1970.
 
         Raises:
-            LoginError: The machine has no keys of AWS, or the service credential is of another cloud.
+            LoginError: The cloud returns no token, the machine has no keys of AWS, or the service credential
+                is of another cloud.
             PlatformError: botocore is not installed.
         """
+        try:
+            return self._token()
+        except TopiclakeError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the clients of each cloud have separate errors)
+            raise LoginError(
+                f"the cloud returns no token ({type(error).__name__})",
+                "check the role of this machine, or the grants of the service credential",
+                service_credential=self.service_credential,
+                reason="no_token",
+            ) from None
+
+    def _token(self) -> tuple[str, float]:
         name = self.service_credential
         provider = _aws_session() if name is None else _service_credential(name)
         if hasattr(provider, "get_token"):

@@ -52,12 +52,20 @@ def read_certificate(settings: CertificateSettings) -> ClientCertificate:
     if own is None:
         raise _unusable(settings, "has no certificate of its key")
     _check_dates(settings, own)
-    others = [found for found in certificates if found != own]
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return ClientCertificate(
-        "".join(found.public_bytes(pem).decode() for found in (own, *others)),
+        "".join(found.public_bytes(pem).decode() for found in _chain(own, certificates)),
         key.private_bytes(pem, form, serialization.NoEncryption()).decode(),
     )
+
+
+def _chain(own: Certificate, certificates: list[Certificate]) -> list[Certificate]:
+    """Return a certificate and its issuers in order; Java refuses any other certificate and order."""
+    chain, others = [own], [found for found in certificates if found != own]
+    while issuer := next((found for found in others if found.subject == chain[-1].issuer), None):
+        chain.append(issuer)
+        others.remove(issuer)
+    return chain
 
 
 def tls_context(ca_file: str | None, certificate: ClientCertificate | None) -> ssl.SSLContext:

@@ -17,6 +17,10 @@ from topiclake.errors import LoginError
 
 #: Seconds until an OAuth server that does not answer is an error.
 TIMEOUT_SECONDS = 10.0
+#: Validity of a token whose server does not say it (s).
+_USUAL_SECONDS = 300.0
+#: The year 2200, in seconds after 1970: a later time is a mistake of its server.
+_LATEST = 7_258_118_400
 #: The error codes of RFC 6749. Only these are shown: a server may repeat the request in another text.
 _CODES = (
     *("invalid_request", "invalid_client", "invalid_grant"),
@@ -124,7 +128,8 @@ class OAuthClient:
         end = _claims(text).get("exp")
         lifetime = body.get("expires_in")
         if not isinstance(end, int | float):
-            end = time() + (float(lifetime) if isinstance(lifetime, int | float) else 0.0)
+            # Servers need not say how long a token is valid, and some say it as text.
+            end = time() + (float(lifetime) if str(lifetime).isdecimal() else _USUAL_SECONDS)
         return Token(text, float(end))
 
 
@@ -164,4 +169,6 @@ def _claims(text: str) -> dict[str, Any]:
 
 
 def _moment(seconds: float) -> str:
+    if not 0 <= seconds < _LATEST:
+        return f"{seconds:g} seconds after 1970"
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

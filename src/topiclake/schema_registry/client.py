@@ -9,6 +9,7 @@ time of a body.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from email.utils import parsedate_to_datetime
@@ -37,6 +38,8 @@ GUIDS = "/schemas/guids/"
 LONGEST_RETRY_AFTER = 60.0
 
 _CHECK_URL = "check schema_registry.url, and the proxy in front of the registry"
+#: Characters of a token in a header (https://www.rfc-editor.org/rfc/rfc9110#section-5.5).
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 _LOOK_AT_LOG = "look at the registry's log (python -m workbench logs registry)"
 
 
@@ -56,9 +59,16 @@ class BearerToken(httpx.Auth):
         """Return the headers of a request; a token that ends soon is renewed.
 
         Raises:
-            LoginError: The OAuth server returns no token.
+            LoginError: The OAuth server returns no token, or no header can have the token.
         """
-        text = self._renewed.current().text if self._renewed else self._fixed
+        text = (self._renewed.current().text if self._renewed else self._fixed).strip()
+        # The errors of HTTP clients would quote the header.
+        if not _TOKEN.fullmatch(text):
+            raise LoginError(
+                "the token for the registry is empty, or has characters that no header can have",
+                "check the secret schema_registry.token, or the OAuth server",
+                reason="token",
+            )
         return {"Authorization": f"Bearer {text}", **self._ids}
 
     def problem(self) -> str:

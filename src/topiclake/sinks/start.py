@@ -10,8 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from topiclake.config import table_name
 from topiclake.config.settings import Settings
-from topiclake.delta import log_store
+from topiclake.delta import catalog, log_store
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
 from topiclake.storage import mount
 from topiclake.streaming import queries
@@ -86,6 +87,9 @@ def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
     """
     table = mount.resolve_table(settings.storage, path)
     log_store.require_log_store(spark, table)
+    if table_name.is_name(table) and catalog.exists(spark, table):
+        # A table of another format would ignore the number of a batch, and take a repeated batch twice.
+        catalog.delta_table(spark, table)
     mount.require_writable(table)
     return table
 
@@ -163,7 +167,9 @@ def _require_apart(sinks: Mapping[str, Sink]) -> None:
             )
         # The batches of the second sink would look like those of the first, and be skipped.
         destination = sink.destination()
-        if destination is not None and (other_sink := destinations.setdefault(destination, name)) != name:
+        if destination is None:
+            continue
+        if (other_sink := destinations.setdefault(table_name.folded(destination), name)) != name:
             raise ConfigError(
                 f"the sinks {other_sink} and {name} both write to {destination}",
                 "one of them",

@@ -216,15 +216,22 @@ def resolve_table(storage: StorageSettings, location: str) -> str:
         location: The name (`schema.table`, `catalog.schema.table`) or the path.
 
     Raises:
-        StorageError: As `resolve`; or the path is in a volume.
+        StorageError: As `resolve`; or the path is in a volume, or is almost a name.
     """
     if table_name.is_name(location):
         return location
+    if "." in location and not re.search("[/:]", location):
+        raise StorageError(
+            f"{location} is neither a path nor a name of two or three parts",
+            "special characters of a name in `…`; ./<folder> for a path",
+            path=location,
+            reason="name",
+        )
     address = resolve(storage, location)
     if address.removeprefix("dbfs:").startswith("/Volumes/"):
         raise StorageError(
             f"table {location} would be in the volume {address}: a volume is for files and checkpoints, and "
-            "Unity Catalog does not allow a table there",
+            "Unity Catalog cannot register a table there",
             "table: <catalog>.<schema>.<table> in place of the path",
             table=address,
             path=location,

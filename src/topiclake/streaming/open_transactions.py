@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
-from topiclake.errors import KafkaError
+from topiclake.errors import KafkaError, LoginError
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.streaming import progress
 
@@ -66,7 +66,7 @@ def _watch(query: StreamingQuery, settings: KafkaSettings, pipeline: PipelineSet
     while not progress.has_ended(query, EVERY_SECONDS):
         try:
             transactions = kafka_offsets.open_transactions(settings, pipeline)
-        except KafkaError:
+        except (KafkaError, LoginError):
             # The query itself reports an unavailable broker.
             continue
         for topic, partition, offset in stalls.update(transactions, time.monotonic()):

@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from topiclake.errors import (
     IngestError,
     KafkaError,
+    LoginError,
     NewSchemaError,
     SchemaRegistryError,
     StorageError,
@@ -125,7 +126,7 @@ class RestartedQuery:
         while True:
             try:
                 query = self._start()
-            except (NewSchemaError, SchemaRegistryError, KafkaError, StorageError) as error:
+            except (NewSchemaError, SchemaRegistryError, KafkaError, LoginError, StorageError) as error:
                 # The start first finishes the interrupted batch. A schema that the registry lists stops that
                 # batch once. `start_quarantine` may be about to decide about any other schema.
                 is_schema = isinstance(error, NewSchemaError)

@@ -160,6 +160,14 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
             env=env,
             reason="exists",
         )
+    if is_name(request.into):
+        raise ConfigError(
+            f"a new environment needs a store, and --into names the table {request.into}",
+            f"topiclake init {request.name} --bootstrap {request.bootstrap} --into <folder or store>, then "
+            f"table: {request.into} in the pipeline's file",
+            env=env,
+            reason="incomplete",
+        )
     for option, value in (("--registry", request.registry), ("--into", _storage_root(request.into))):
         if not value:
             remedy = f"topiclake init {request.name} --bootstrap {request.bootstrap} {option} <value>"

@@ -112,7 +112,7 @@ def _store_logins(into: str) -> dict[str, str]:
     """Ask for the credentials of a store; an S3 store may need none: the machine's role grants access."""
     if re.match(r"(wasb|abfs)s?:", into):
         return {"storage-sas-token": _prompt("SAS token of the container")}
-    if into.startswith("s3a:"):
+    if into.startswith(("s3:", "s3a:")):
         access_key = _prompt("access key of the bucket (empty: what this machine has)", optional=True)
         if access_key:
             return {

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from topiclake.config.pipeline import QUARANTINE
-from topiclake.config.table_name import is_name
+from topiclake.config.table_name import is_name, without_suffix
 from topiclake.monitoring.store import Store
 from topiclake.reasons import OTHER, REASONS
 from workbench.dashboard.delta_log import read_table
@@ -113,9 +113,8 @@ def _reason(store: Store, readings: Readings, query_id: str, reason: str) -> dic
 def _commands(path: str, reason: str, topics: list[str], *, may_replay: bool) -> list[str]:
     """Return the commands that show these records and put them into the table."""
     assignments = [f"topic={topics[0]}"] if len(topics) == 1 else ["topic=<topic>"]
-    if path.endswith(QUARANTINE):
-        key = "table" if is_name(path) else "table_path"
-        assignments.append(f"{key}={path.removesuffix(QUARANTINE)}")
+    if (table := without_suffix(path, QUARANTINE)) is not None:
+        assignments.append(f"{'table' if is_name(path) else 'table_path'}={table}")
     options = " ".join(f"-p {shlex.quote(assignment)}" for assignment in assignments)
     actions = ("show", "replay") if may_replay else ("show",)
     return [

@@ -1,6 +1,7 @@
 """Delta tables by name, in Spark's own catalog: created, written once, merged, read, described."""
 
 import json
+import re
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from topiclake.delta import catalog, driver_lock, log_store, merge, table_commits
 from topiclake.delta import table as delta
-from topiclake.errors import StorageError
+from topiclake.errors import IngestError, StorageError
 from topiclake.ingest.quarantine import replay_claims
 
 COLUMNS = "id INT, latitude DOUBLE"
@@ -133,6 +134,33 @@ def test_claims_of_replays_are_in_a_table_next_to_the_quarantine(spark, schema):
     assert replay_claims.mark(spark, quarantine, "r1") == 1
     (row,) = replay_claims.read(spark, quarantine).collect()
     assert (row["replay"], row["replayed_at"] is not None) == ("r1", True)
+
+
+def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
+    quarantine, folder = f"{schema}.gps_quarantine", f"file:{tmp_path}/gps_quarantine"
+    rows = spark.sql(
+        "SELECT 'gps' AS topic, 0 AS partition, 7L AS offset, "
+        "timestamp'2026-01-02 03:04:05' AS quarantined_at"
+    )
+    append(rows, folder, 0)
+    replay_claims.claim(spark, folder, rows, "r1")
+    spark.sql(f"CREATE TABLE {quarantine} USING delta LOCATION '{folder}'")
+    with pytest.raises(IngestError) as raised:
+        replay_claims.read(spark, quarantine)
+    assert raised.value.fields["reason"] == "claims_without_name"
+    spark.sql(raised.value.remedy)
+    (row,) = replay_claims.read(spark, quarantine).collect()
+    assert row["replay"] == "r1"
+
+
+def test_a_folder_with_files_is_no_managed_table_and_the_error_shows_how_to_register_it(spark, rows, schema):
+    name = f"{schema}.gps"
+    append(rows, catalog.folder(spark, name), 0)
+    with pytest.raises(StorageError) as raised:
+        delta.ensure_table(spark, name, delta.nullable(rows), {})
+    assert raised.value.fields["folder"] == catalog.folder(spark, name)
+    spark.sql(re.search("CREATE TABLE .*(?=;)", raised.value.remedy)[0])
+    assert delta.read(spark, name).count() == 2
 
 
 def test_an_external_table_that_the_user_has_created_is_written(spark, rows, schema, tmp_path):

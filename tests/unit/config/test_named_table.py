@@ -80,6 +80,18 @@ def test_a_suffix_is_part_of_the_name_or_of_the_folder(location, expected):
     assert table_name.suffixed(location, "_x") == expected
 
 
+def test_the_table_is_found_by_its_quarantine():
+    assert table_name.without_suffix("lake.`gps-eu_quarantine`", "_quarantine") == "lake.`gps-eu`"
+    assert table_name.without_suffix("/lake/gps_quarantine", "_quarantine") == "/lake/gps"
+    assert table_name.without_suffix("lake.gps", "_quarantine") is None
+    assert table_name.without_suffix("/lake/gps", "_quarantine") is None
+
+
+def test_spellings_of_a_name_are_one_table():
+    assert table_name.folded("Lake.`GPS`") == table_name.folded("spark_catalog.lake.gps")
+    assert table_name.folded("/lake/GPS") != table_name.folded("/lake/gps")
+
+
 def test_each_part_is_quoted_for_sql_and_plain_for_people():
     assert table_name.quoted("lake.raw.`g``p-s`") == "`lake`.`raw`.`g``p-s`"
     assert table_name.schema_of("lake.raw.gps") == "`lake`.`raw`"

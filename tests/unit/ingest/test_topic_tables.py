@@ -8,11 +8,18 @@ from topiclake.errors import IngestError
 from topiclake.ingest import multi_topic
 
 
-def refusal(location, topic):
+def refusal(location, topic, others=()):
     template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
     with pytest.raises(IngestError) as raised:
-        multi_topic._require_own_table(SimpleNamespace(template=template), topic)
+        multi_topic._require_own_table(SimpleNamespace(template=template), topic, (topic, *others))
     return raised.value.fields["reason"]
+
+
+def test_topics_that_differ_by_case_only_have_one_table_in_a_catalog():
+    assert refusal("lake.raw.{topic}", "gps", ["GPS"]) == "table_name"
+    assert refusal("lake.raw.{topic}", "gps_QUARANTINE") == "quarantine_of_another"
+    template = SimpleNamespace(table="/lake/{topic}", quarantine="/lake/{topic}_quarantine")
+    multi_topic._require_own_table(SimpleNamespace(template=template), "gps", ("GPS", "gps"))
 
 
 @pytest.mark.parametrize("location", ["lake.raw.{topic}", "/lake/{topic}"])
@@ -34,4 +41,4 @@ def test_a_topic_with_a_dot_has_no_named_table():
 )
 def test_other_topics_have_tables(location, topic):
     template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
-    multi_topic._require_own_table(SimpleNamespace(template=template), topic)
+    multi_topic._require_own_table(SimpleNamespace(template=template), topic, (topic, "ships"))

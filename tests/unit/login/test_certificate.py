@@ -4,6 +4,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
+import trustme
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.support.certificates import client_certificate, keystore, with_password
@@ -54,6 +55,18 @@ def test_the_certificate_of_the_key_is_the_first(certificate, tmp_path):
     own, authority = certificate.certificate.read_text(), certificate.authority.read_text()
     reverse.write_text(authority + own)
     assert read(file=reverse, key_file=certificate.key).chain == own + authority
+
+
+def test_issuers_follow_in_order_and_other_certificates_are_omitted(tmp_path):
+    root = trustme.CA()
+    middle = root.create_child_ca()
+    issued = middle.issue_cert("client.example")
+    issued.private_key_pem.write_to_path(tmp_path / "client.key")
+    own, *_ = (pem.bytes() for pem in issued.cert_chain_pems)
+    issuers = [middle.cert_pem.bytes(), root.cert_pem.bytes()]
+    (tmp_path / "client.pem").write_bytes(b"".join([trustme.CA().cert_pem.bytes(), *reversed(issuers), own]))
+    chain = read(file=tmp_path / "client.pem", key_file=tmp_path / "client.key").chain
+    assert chain.encode() == b"".join([own, *issuers])
 
 
 def test_a_certificate_that_cannot_be_used_is_named(certificate, tmp_path):

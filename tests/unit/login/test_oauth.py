@@ -99,6 +99,19 @@ def test_a_token_that_is_no_jwt_has_the_lifetime_of_the_answer(oidc):
     assert token.problem() == "its audience is None, and its issuer None"
 
 
+@pytest.mark.parametrize("answer", [b'{"access_token": "t"}', b'{"access_token": "t", "expires_in": "300"}'])
+def test_a_token_of_unknown_lifetime_is_used_for_minutes(oidc, answer):
+    oidc.answer = (200, answer)
+    renewed = RenewedToken(client(oidc))
+    assert renewed.current() is renewed.current()
+    assert 250 < renewed.current().expires_at - time.time() <= 300
+
+
+def test_a_time_in_milliseconds_is_shown(oidc):
+    oidc.claims = {"nbf": 4_000_000_000_000}
+    assert client(oidc).request_token().problem() == "it is not valid before 4e+12 seconds after 1970"
+
+
 def test_a_token_is_renewed_before_it_ends(oidc, monkeypatch):
     renewed = RenewedToken(client(oidc))
     assert renewed.problem() == ""

@@ -11,7 +11,8 @@ import pytest
 from tests.services.oidc import OidcServer
 from tests.support.certificates import client_certificate
 from topiclake.config.schema_registry import SchemaRegistrySettings
-from topiclake.errors import ConfigError, SchemaRegistryError
+from topiclake.errors import ConfigError, LoginError, SchemaRegistryError
+from topiclake.schema_registry.client import BearerToken
 from topiclake.schema_registry.registry import SchemaRegistry
 from workbench.host.certificates import make_certificate
 
@@ -176,3 +177,15 @@ def test_a_token_never_goes_through_a_network_in_clear():
     with pytest.raises(ConfigError) as raised:
         registry("http://registry.example", {"token": "t0ken"}, token="{{secrets/s/token}}")
     assert raised.value.fields["reason"] == "in_clear"
+
+
+def test_spaces_around_a_token_are_removed():
+    assert BearerToken("token\n").headers() == {"Authorization": "Bearer token"}
+
+
+@pytest.mark.parametrize("token", ["", "hunter2\nX: y", "hunter2-ü"])
+def test_a_token_that_no_header_can_have_is_refused_and_not_shown(token):
+    with pytest.raises(LoginError) as raised:
+        BearerToken(token).headers()
+    assert raised.value.fields == {"reason": "token"}
+    assert "hunter2" not in str(raised.value)

@@ -715,3 +715,15 @@ def test_an_external_location_needs_no_credential_and_gets_no_settings_on_databr
 def test_outside_databricks_abfss_still_needs_a_credential():
     with pytest.raises(StorageError):
         hadoop_settings(settings(ABFSS))
+
+
+@pytest.mark.parametrize("location", ["lake.raw.my-table", "a.b.c.d", "lake.raw.2024", "lake.größe"])
+def test_a_location_that_is_almost_a_name_is_refused(location):
+    with pytest.raises(StorageError) as raised:
+        mount.resolve_table(settings(), location)
+    assert raised.value.fields == {"path": location, "reason": "name"}
+
+
+@pytest.mark.parametrize("path", ["./raw.gps", "data/raw.gps", "dbfs.gps/x"])
+def test_a_folder_with_a_dot_is_a_path(path):
+    assert mount.resolve_table(settings(), path) == path

@@ -15,6 +15,7 @@ from topiclake.config.pipeline import REPLAYS
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
+from topiclake.session import is_databricks
 
 #: Columns that identify a row of a quarantine. After `resume: restart` an offset may appear again later.
 KEY = ("topic", "partition", "offset", "quarantined_at")
@@ -55,9 +56,26 @@ def read(spark: SparkSession, quarantine: str, version: int | None = None) -> Da
             reason="other_version",
         )
     if not delta.is_table(spark, location(quarantine)):
+        _require_no_unregistered_claims(spark, quarantine)
         return rows.select("*", *(F.lit(None).cast(column.dataType).alias(column.name) for column in _CLAIM))
     claims = delta.read(spark, location(quarantine))
     return rows.join(claims, list(KEY), "left").select(*rows.columns, *_CLAIM.names)
+
+
+def _require_no_unregistered_claims(spark: SparkSession, quarantine: str) -> None:
+    """Check that no claims without a name exist; without them, rows would be replayed again."""
+    # Databricks refuses the path of a managed table.
+    if not table_name.is_name(quarantine) or is_databricks():
+        return
+    folder = location(catalog.folder(spark, quarantine))
+    if delta.is_table(spark, folder):
+        raise IngestError(
+            f"the claims of replays on {quarantine} are at {folder}, and have no name",
+            f"CREATE TABLE {table_name.quoted(location(quarantine))} USING delta LOCATION '{folder}'",
+            quarantine=quarantine,
+            folder=folder,
+            reason="claims_without_name",
+        )
 
 
 def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) -> None:
