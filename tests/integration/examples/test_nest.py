@@ -267,6 +267,7 @@ def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(n
     assert "Sesam" not in caplog.text
 
 
+@pytest.mark.thorough("notifications are tested in tests/unit")
 def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_start(nest, chat):
     nest.publish(60, offline=1)
     chat.status = 503

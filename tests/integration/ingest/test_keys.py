@@ -82,6 +82,7 @@ def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
             numbers.ingested(numbers.settings(**values, **given, mode="FAILFAST"))
 
 
+@pytest.mark.thorough("three runs and two replays; test_replay tests each part")
 @pytest.mark.slow("three runs and two replays")
 @pytest.mark.parametrize(
     "values",

@@ -108,6 +108,7 @@ def test_a_batch_that_is_repeated_after_a_crash_is_written_once(named, schema_id
     assert tl.audit_ingest(named.spark, settings).ok
 
 
+@pytest.mark.thorough("a replay is tested with paths")
 @pytest.mark.slow("two ingests and two replays")
 def test_records_that_the_table_refused_are_replayed_once(named, schema_id):
     named.send("a", right(schema_id, 1))
@@ -127,6 +128,7 @@ def test_records_that_the_table_refused_are_replayed_once(named, schema_id):
     assert tl.audit_ingest(named.spark, settings).ok
 
 
+@pytest.mark.thorough("several topics are tested with paths")
 @pytest.mark.slow("two ingests of two topics, and an audit")
 def test_each_of_several_topics_has_a_table_with_its_name(named, schema_id):
     named.topic("b")

@@ -166,6 +166,7 @@ def test_a_bad_record_is_not_the_transforms_fault(numbers):
     assert table(numbers).count() == 0
 
 
+@pytest.mark.thorough("repeated batches are tested in test_micro_batch")
 @pytest.mark.slow("two runs and an audit")
 def test_a_batch_that_is_repeated_after_a_crash_is_transformed_and_written_once(numbers):
     first, settings = numbers.register("a"), numbers.settings()

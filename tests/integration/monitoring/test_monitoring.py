@@ -102,6 +102,7 @@ def watching(made):
     assert not batch_counts.has_subscribers()
 
 
+@pytest.mark.thorough("repeated batches are tested in test_micro_batch")
 @pytest.mark.parametrize(
     "schema",
     [

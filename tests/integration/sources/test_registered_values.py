@@ -151,6 +151,7 @@ def test_json_of_confluents_serializer_with_new_versions_and_bad_records(connect
     assert tl.replay_quarantine(topic.spark, topic.settings()).replayed == 0
 
 
+@pytest.mark.thorough("a decision about a schema is tested next to it")
 def test_a_stream_of_values_ends_at_a_schema_that_came_later_and_goes_on_from_there(connected, tmp_path):
     topic = Registered(connected, tmp_path, "json_schema")
     first = JSONSerializer(person_schema(), topic.registry)

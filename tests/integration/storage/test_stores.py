@@ -508,6 +508,7 @@ def unconditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uncondit
     process.wait(120)
 
 
+@pytest.mark.thorough("the refusal is tested in test_platform_check")
 def test_a_store_on_which_a_second_driver_would_overwrite_commits_is_refused(
     lake: Lake, unconditional: Unconditional, spark: SparkSession
 ) -> None:

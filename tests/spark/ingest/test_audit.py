@@ -165,6 +165,7 @@ def lake(ingested, tmp_path) -> Lake:
 # Right
 
 
+@pytest.mark.thorough("each ingest of the notebooks is audited")
 def test_a_right_ingest_is_ok_in_each_partition(lake) -> None:
     report = lake.audit()
     counts = [

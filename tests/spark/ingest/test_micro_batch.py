@@ -492,6 +492,7 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     )
 
 
+@pytest.mark.thorough("FAILFAST is tested in test_gps")
 def test_failfast_continues_once_the_registry_knows_the_schema(
     spark, target, registry, known, late, whole, kafka_records
 ):
@@ -740,6 +741,7 @@ def forget_history(spark, path):
             commit.unlink()
 
 
+@pytest.mark.thorough("the same with a version is tested next to it")
 def test_what_is_in_quarantine_stays_there_when_its_schema_becomes_known(
     spark, target, registry, known, late, whole, kafka_records, crashed
 ):

@@ -125,6 +125,7 @@ def hit(number):
     return json.dumps({"id": number}).encode()
 
 
+@pytest.mark.thorough("constraints are tested in test_micro_batch")
 def test_values_that_a_constraint_refuses_are_in_quarantine_and_the_query_goes_on(
     spark, kafka_records, tmp_path, monkeypatch
 ):
