@@ -269,7 +269,7 @@ def test_a_pipeline_may_write_into_a_table_by_name(shop):
     require_same(shop.home, "orders", shop.topic, "")
     with pytest.raises(ConfigError, match=r"its table is raw\.orders"):
         require_same(shop.home, "orders", shop.topic, "raw.others")
-    with pytest.raises(ConfigError, match="a new environment needs --into"):
+    with pytest.raises(ConfigError, match="a new environment needs a store"):
         create_pipeline(
             shop.home, Request("new", shop.topic, bootstrap="b:1", registry="http://r", into="raw.orders")
         )
