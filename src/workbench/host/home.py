@@ -150,15 +150,18 @@ class Home:
             )
         problem = f"the state folder {self.folder} cannot be written"
         with write_errors(problem, self.folder, f"{HOME_VARIABLE}=<a folder of your own>"):
-            for folder in (self.folder, self.logs, self.data, self.datalake, self.runs, self.tmp):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # First, since another process that starts now refuses a folder with other files.
             (self.folder / MARKER).touch()
+            for folder in (self.logs, self.data, self.datalake, self.runs, self.tmp):
+                folder.mkdir(mode=0o700, exist_ok=True)
             tempfile.TemporaryFile(dir=self.folder).close()
 
     def _require_own(self) -> None:
         if self.folder in (Path(self.folder.anchor), Path.home().resolve()):
             problem = "is not a dedicated folder"
-        elif self.is_marked or not self.folder.is_dir() or not any(self.folder.iterdir()):
+        elif not self.folder.is_dir() or not any(self.folder.iterdir()) or self.is_marked:
+            # In this order: the process that makes the folder may be doing it now, and marks it first.
             return
         else:
             problem = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"

@@ -7,7 +7,9 @@ import shutil
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -163,3 +165,11 @@ def test_a_second_demo_in_one_home_is_refused_and_one_elsewhere_is_not(tmp_path:
 def test_git_leaves_secrets_out(path):
     command = ["git", "check-ignore", "--quiet", "--no-index", path]
     assert subprocess.run(command, cwd=PROJECT, check=False).returncode == 0
+
+
+def test_processes_that_make_the_folder_at_the_same_time_all_use_it(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(100):
+            homes = [Home(tmp_path / str(number), PROJECT) for _ in range(4)]
+            begin = Barrier(4)
+            list(pool.map(lambda home, begin=begin: (begin.wait(), home.prepare()), homes))
