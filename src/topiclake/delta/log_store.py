@@ -23,8 +23,10 @@ _LOG_STORES["s3"] = _LOG_STORES["s3a"]
 _OF_ONE_DRIVER = ("HDFSLogStore", "LocalLogStore", "S3SingleDriverLogStore")
 
 
-def require_log_store(spark: SparkSession, location: str) -> None:
-    """Check that the log store keeps a second driver from overwriting commits to the table at `location`.
+def require_log_store(spark: SparkSession, *locations: str) -> None:
+    """Check that the log store keeps a second driver from overwriting commits to the tables at `locations`.
+
+    A catalog may have a table and its quarantine in different stores.
 
     If a log store for one driver is configured, this process locks the table on this machine until it ends.
 
@@ -33,8 +35,13 @@ def require_log_store(spark: SparkSession, location: str) -> None:
     Raises:
         PlatformError: No log store is configured; the error names the setting. Or another driver on this
             machine writes the table; the error names its process.
-        StorageError: The location is a name, and its schema does not exist.
+        StorageError: A location is a name, and its schema does not exist.
     """
+    for location in locations:
+        _require_safe(spark, location)
+
+
+def _require_safe(spark: SparkSession, location: str) -> None:
     path = location if is_databricks() else catalog.folder(spark, location)
     # Outside Databricks a path without a scheme is a local folder, as for `storage.source`.
     scheme = urlsplit(path).scheme or "file"

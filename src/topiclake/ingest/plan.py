@@ -95,8 +95,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=seen_topics)
     require_avro_limits(spark)
     require_redaction(spark)
-    for location in (base_target.table, base_target.quarantine):
-        log_store.require_log_store(spark, location)
+    log_store.require_log_store(spark, base_target.table, base_target.quarantine)
     with storage_errors(settings.storage, base_target.checkpoint):
         before = checkpoint.progress(spark, base_target.checkpoint)
     if pipeline.resume is None:

@@ -73,9 +73,7 @@ def start_ingest(
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
     require_redaction(spark)
-    # A catalog may have the two tables in different stores.
-    for location in (target.table, target.quarantine):
-        log_store.require_log_store(spark, location)
+    log_store.require_log_store(spark, target.table, target.quarantine)
     has_several_tables = settings.pipeline.has_table_for_each
     for location in (
         (target.checkpoint,) if has_several_tables else (target.table, target.quarantine, target.checkpoint)

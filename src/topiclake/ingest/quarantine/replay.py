@@ -98,8 +98,7 @@ def replay_quarantine(
         if not delta.is_table(spark, ingest_target.quarantine):
             return ReplayReport()
     require_avro_limits(spark)
-    for location in (ingest_target.table, ingest_target.quarantine):
-        log_store.require_log_store(spark, location)
+    log_store.require_log_store(spark, ingest_target.table, ingest_target.quarantine)
     _require_transform(spark, ingest_target)
     decoder = decoder_for(spark, ingest_target, settings.pipeline)
     return _Replay(spark, ingest_target, settings.pipeline.topic, tuple(reasons), decoder).run()
