@@ -69,6 +69,7 @@ def ingested(workbench, embedded):
     return json.loads(line.removeprefix("exit value"))
 
 
+@pytest.mark.thorough("test_databricks runs both notebooks")
 @pytest.mark.slow("a notebook by the command line")
 def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert ingested["rows_written"] == 993
@@ -76,6 +77,7 @@ def test_the_ingest_audits_at_its_end(ingested) -> None:
     assert sum(partition["in_kafka"] for partition in ingested["audit"]["partitions"]) == 994
 
 
+@pytest.mark.thorough("test_plan tests the same without a notebook")
 def test_a_plan_after_an_ingest_says_that_there_is_nothing_to_do(workbench, ingested) -> None:
     done = workbench("plan", "gps", **PARAMETERS)
     assert f"table       file:{workbench.datalake}/delta/{TOPIC} (exists)" in succeeded(done)

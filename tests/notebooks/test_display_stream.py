@@ -97,6 +97,7 @@ def test_a_run_leaves_the_last_state_of_each_stream_that_it_showed(run, tmp_path
     assert len(page) < 1_000_000
 
 
+@pytest.mark.thorough("tests/spark/workbench/test_display_stream has the parts")
 def test_a_stream_that_fails_fails_the_run_and_says_so_in_its_output(run, tmp_path):
     with pytest.raises(CellFailedError) as caught:
         run(

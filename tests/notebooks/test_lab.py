@@ -269,6 +269,7 @@ def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(st
     lab.end(signal.SIGHUP)
 
 
+@pytest.mark.thorough("two servers at once")
 def test_two_labs_run_side_by_side_and_leave_nothing_in_the_users_home(start, tmp_path) -> None:
     labs = [start(), start()]
     assert labs[0].address[1] != labs[1].address[1]

@@ -123,6 +123,7 @@ def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> No
     assert [cell.strip() for cell in row.split("│")][3:5] == ["0", "1"]
 
 
+@pytest.mark.thorough("a further refusal of a notebook")
 def test_a_reason_that_there_is_not_ends_in_one_sentence_and_exit_code_1(quarantine, embedded) -> None:
     done = quarantine("replay", "nowhere", "--reason", "bad_luck")
     assert done.returncode == 1

@@ -283,6 +283,7 @@ def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_s
     assert len({message["notices"][0]["id"] for _, _, message in chat.taken}) == 1
 
 
+@pytest.mark.thorough("a crash of the example's producer")
 def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, monkeypatch):
     columns = "device_id STRING, name STRING, is_online BOOLEAN, since TIMESTAMP"
     since = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)

@@ -92,6 +92,7 @@ def trips(rows, columns=HEADER):
     return sorted((tuple(row) for row in rows.select(*columns).collect()), key=repr)
 
 
+@pytest.mark.thorough("test_databricks runs the notebooks of the archive")
 def test_each_trip_of_the_csv_is_in_both_archives_once_and_a_second_run_adds_what_is_new(taxi):
     published = taxi.publish(0, 1_000, partitions=4)
     assert (published.records, published.partitions, published.columns) == (1_000, 4, 17)
@@ -148,6 +149,7 @@ def test_the_18th_column_arrives_while_both_streams_run(taxi, avro_form):
     assert taxi.archive(avro_form=avro_form).summary().rows == 800
 
 
+@pytest.mark.thorough("an archive, and a store that refuses its credential")
 def test_an_archive_whose_store_refused_it_goes_on_once_the_credential_was_renewed(taxi):
     """As executors are refused at a token's end; here by a file where the folder was."""
     taxi.publish(0, 30, partitions=2)

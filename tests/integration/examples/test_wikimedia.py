@@ -284,6 +284,7 @@ def test_windows_are_whole_and_once_when_the_driver_is_killed_while_it_starts_ag
     query.stop()
 
 
+@pytest.mark.thorough("an error of the example")
 def test_a_schema_that_the_registry_does_not_know_ends_the_stream_and_is_named(edits, monkeypatch):
     monkeypatch.setattr(restarts, "DECISION_SECONDS", 0)
     events = wikimedia_events.read_events(RECORDED)

@@ -97,6 +97,7 @@ def test_what_a_users_deserializer_reads_is_in_the_table_and_the_rest_in_quarant
     assert tl.audit_ingest(hits.spark, settings).ok
 
 
+@pytest.mark.thorough("classes of a jar are tested in test_deserializers")
 def test_what_a_kafka_class_reads_is_in_the_table_and_the_rest_in_quarantine(hits):
     tl.ensure_topic(hits.settings().kafka, hits.topic, 2)
     hits.send(*[b'{"ip":"192.0.2.1","status":200}'] * 17, *[CUT] * 3)

@@ -44,6 +44,7 @@ def grouped(connected, tmp_path, pytestconfig):
     return made
 
 
+@pytest.mark.thorough("the offsets of the group are tested")
 @pytest.mark.slow("Kafka's own command, a JVM each time")
 def test_the_lag_of_the_group_is_that_of_the_ingest(grouped):
     schema_id = grouped.register("a")

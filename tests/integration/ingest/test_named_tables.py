@@ -98,6 +98,7 @@ def test_a_topic_becomes_a_managed_table_with_its_quarantine_and_is_audited(name
     )
 
 
+@pytest.mark.thorough("a repeated batch is tested with a path, and the append by name in tests/spark/delta")
 def test_a_batch_that_is_repeated_after_a_crash_is_written_once(named, schema_id):
     named.send("a", right(schema_id, 1), right(schema_id, 2), b"no Avro")
     named.ingest()
@@ -192,6 +193,7 @@ def test_without_its_schema_nothing_is_written(named, schema_id):
     assert not (named.folder / "checkpoint").exists()
 
 
+@pytest.mark.thorough("sinks are tested with a path, and the append by name in tests/spark/delta")
 def test_a_named_table_is_the_source_and_the_target_of_a_sink(named, schema_id):
     named.send("a", right(schema_id, 1), right(schema_id, 2))
     settings, _ = named.ingest()
@@ -208,6 +210,7 @@ def test_a_named_table_is_the_source_and_the_target_of_a_sink(named, schema_id):
     assert tl.create_view(named.spark, settings, path=f"{named.schema}.copy", name="copied").count() == 2
 
 
+@pytest.mark.thorough("lineage is tested with a path")
 def test_lineage_has_the_folder_of_a_named_table_and_its_name(named, schema_id):
     file = named.folder / "events.jsonl"
     settings = named.settings().model_copy(update={"lineage": LineageSettings(file=file)})

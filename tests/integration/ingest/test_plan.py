@@ -57,6 +57,7 @@ def test_a_plan_says_what_the_ingest_then_does_and_changes_nothing(numbers):
     assert json.loads(plan.to_json())["has_changes"] is False
 
 
+@pytest.mark.thorough("a figure of the plan, after two ingests")
 def test_a_plan_estimates_its_time_by_the_batches_of_the_last_run(numbers):
     schema_id = numbers.register("a")
     numbers.send("a", *(right(schema_id, n) for n in range(8)))

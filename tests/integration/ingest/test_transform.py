@@ -68,6 +68,7 @@ def test_each_valid_row_is_transformed_and_the_audit_holds(numbers):
     assert tl.summarize(numbers.spark, settings, numbers.ingested(settings, labelled)).quarantine.rows == 1
 
 
+@pytest.mark.thorough("the ingest has the same columns")
 def test_a_plan_has_the_columns_of_the_transform(numbers):
     numbers.send("a", right(numbers.register("a"), 1))
     (planned,) = tl.plan_ingest(numbers.spark, numbers.settings(), transform=labelled).tables

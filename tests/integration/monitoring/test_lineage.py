@@ -198,6 +198,7 @@ def server():
     made.http.server_close()
 
 
+@pytest.mark.thorough("an unavailable server of lineage, while a query runs")
 def test_a_server_that_is_away_stops_no_batch_and_gets_all_of_them_later(traced, server, monkeypatch, caplog):
     monkeypatch.setattr(Backoff, "SHORTEST_SECONDS", 1.0)
     schema_id = traced.register("a")

@@ -188,6 +188,7 @@ def test_what_comes_after_a_silent_stream_has_closed_its_window_is_late(hits):
     assert late.rows().count() == delta.read(hits.spark, late.paths["counts"]).count() == 1
 
 
+@pytest.mark.thorough("lost offsets are tested in test_kafka_source")
 def test_what_kafka_deletes_before_its_late_rows_are_kept_is_named_or_left_out(hits):
     late = Late(hits, hit_windows())
     tl.ensure_topic(late.settings.kafka, hits.topic, 1)

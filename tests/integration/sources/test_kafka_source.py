@@ -240,6 +240,7 @@ def test_partitions_that_are_not_there_are_named_before_anything_is_read(world):
     assert raised.value.fields == {"parameter": "starting_offsets", "partitions": (0,), **fields}
 
 
+@pytest.mark.thorough("real waiting")
 def test_a_topic_that_comes_later_is_waited_for(world):
     later = f"{world.topic}.later"
     world.registry.register(f"{later}-value", ID)

@@ -214,6 +214,7 @@ def message_class(schema, name="shop.Person"):
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
+@pytest.mark.thorough("each rule of Protobuf is tested in tests/spark/formats")
 def test_protobuf_of_confluents_serializer_with_two_versions_and_bad_records(connected, tmp_path):
     topic = Registered(connected, tmp_path, "protobuf")
     kind = message_class(PERSON % "")

@@ -567,6 +567,7 @@ def losing_answers(endpoint: str, to: str) -> Iterator[str]:
     assert len(lost) == 1
 
 
+@pytest.mark.thorough("a lost response of a store")
 def test_a_file_of_a_checkpoint_whose_answer_was_lost_is_its_writers_own(
     lake: Lake, spark: SparkSession
 ) -> None:
@@ -684,6 +685,7 @@ def test_a_missing_container_is_not_made_by_an_account_key(
     assert lake.container("HEAD", "nowhere").status_code == requests.codes.not_found
 
 
+@pytest.mark.thorough("a clock that is wrong")
 @pytest.mark.parametrize("hours", [-9, 1])
 def test_a_clock_that_is_hours_off_does_no_harm_where_the_store_tells_the_time(
     lake: Lake, unconditional: Unconditional, spark: SparkSession, hours: int

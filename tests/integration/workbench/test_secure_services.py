@@ -578,6 +578,7 @@ def test_an_untrusted_certificate_of_the_registry_is_named(untrusting: Settings,
     assert "ca_file" in caught.value.remedy
 
 
+@pytest.mark.thorough("both logins of init are tested in parts")
 def test_init_tries_both_logins_and_stores_them_for_their_owner(
     secure: Secure, published: dict[str, Any], tmp_path: Path
 ) -> None:

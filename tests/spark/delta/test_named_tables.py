@@ -76,6 +76,7 @@ def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(s
     assert delta.columns(spark, name).names == ["id", "latitude", "note"]
 
 
+@pytest.mark.thorough("a further use of a name")
 def test_the_history_has_the_batches_by_their_writer(spark, rows, name):
     append(rows, name, 0, run="r0")
     append(rows.limit(1), name, 1, run="r1")
@@ -87,6 +88,7 @@ def test_the_history_has_the_batches_by_their_writer(spark, rows, name):
     assert [(json.loads(row["batch"])["batch_id"], row["rows"]) for row in written] == [(0, 2), (1, 1)]
 
 
+@pytest.mark.thorough("a further use of a name")
 def test_a_batch_that_replaces_the_rows_keeps_the_tables_properties(spark, rows, name):
     delta.ensure_table(spark, name, delta.nullable(rows), {"topiclake.kept": "yes"})
     for batch_id, batch in ((0, rows), (1, rows.limit(1)), (1, rows)):
@@ -95,6 +97,7 @@ def test_a_batch_that_replaces_the_rows_keeps_the_tables_properties(spark, rows,
     assert delta.properties(spark, name)["topiclake.kept"] == "yes"
 
 
+@pytest.mark.thorough("a further use of a name")
 def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
     merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
     newer = spark.createDataFrame([(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
@@ -104,6 +107,7 @@ def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
     assert found == [(1, 46.434981, None), (2, 7.0, "x"), (3, 8.0, "y")]
 
 
+@pytest.mark.thorough("a further use of a name")
 def test_a_named_table_is_read_as_a_stream(spark, rows, name):
     append(rows, name, 0)
     stream = delta.read_stream(spark, name, {"maxFilesPerTrigger": "1"})

@@ -132,6 +132,7 @@ def test_a_notification_says_which_camera_and_since_when(logs):
     )
 
 
+@pytest.mark.thorough("a further row of the example")
 def test_a_camera_that_is_nowhere_counts_without_zip_code(spark, logs):
     cameras = nest_cameras.nest_cameras(logs())
     places = spark.createDataFrame([("home-0000-camera-1", "94103")], "device_id STRING, zip_code STRING")

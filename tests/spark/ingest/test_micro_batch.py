@@ -437,6 +437,7 @@ def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, w
     assert places(spark, target) == [(1, "table"), (3, "too_short")]
 
 
+@pytest.mark.thorough("headers are tested in tests/spark/formats")
 def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
     spark, target, registry, known, late, whole, avro_bytes
 ):

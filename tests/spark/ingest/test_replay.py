@@ -490,6 +490,7 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     assert [row["_key"] for row in table(spark, keyed).collect()] == ["a key"]
 
 
+@pytest.mark.thorough("test_quarantine shows rows")
 def test_rows_are_shown_with_their_bytes_and_their_keys(spark, settings, waiting):
     """A key that is no text is shown as hex; the rows that wait are shown first."""
     keys = "WHEN 1 THEN X'FFFE' WHEN 2 THEN X'6100' WHEN 3 THEN NULL WHEN 4 THEN encode('é', 'UTF-8')"

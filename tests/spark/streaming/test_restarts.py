@@ -12,6 +12,7 @@ from tests.support.waiting import wait_until
 from topiclake.errors import IngestError, KafkaError, SchemaRegistryError
 
 
+@pytest.mark.thorough("a further reason of a restart")
 def test_a_stream_of_a_table_starts_again_when_the_table_is_given_a_column(spark, tmp_path):
     """Also when a service is away at that moment."""
     table, out = f"{tmp_path}/table", f"{tmp_path}/out"
