@@ -11,12 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from pyspark.sql.types import StructType
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 import topiclake as tl
 from topiclake.config.pipeline import QUARANTINE, REPLAYS
@@ -24,11 +27,18 @@ from topiclake.config.secret import Secret
 from topiclake.config.settings import Settings
 from topiclake.errors import TopiclakeError
 from topiclake.ingest import paused_topics, quarantine_rows
+from topiclake.ingest.quarantine import replay_claims
+from topiclake.monitoring import store
 from topiclake.monitoring.store import Store
 from topiclake.reasons import REASONS
 from topiclake.sinks import notifications
+from topiclake.sinks.jdbc import tables as jdbc_tables
+from topiclake.sources import schema_decisions
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN
+from topiclake.streaming.windows import LATE_COLUMN
 from workbench.commands.cli import cli
-from workbench.dashboard.metrics import exposition
+from workbench.dashboard.metrics import STATES, exposition
+from workbench.jobs import run_records
 
 FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parents[1]
@@ -47,6 +57,8 @@ ERRORS = (
     "workbench.notebook.source",
     "workbench.runner.execution",
 )
+#: Sections of a docstring that list names.
+ENTRIES = ("Args", "Raises", "Attributes")
 #: Variables that a user sets, by what they do.
 VARIABLES = {
     "WORKBENCH_CATALOG": "The value `hive` keeps names of tables between runs.",
@@ -57,8 +69,17 @@ VARIABLES = {
     "WORKBENCH_SPARK_MASTER": "Master of a Spark cluster, in place of a Spark in the kernel's own JVM.",
     "WORKBENCH_SPARK_PROPERTIES": "File with settings that a driver of that cluster needs.",
     "WORKBENCH_SPARK_UI": "Any value opens Spark's own pages.",
+    "WORKBENCH_KAFKA": "Address of a broker, in place of the embedded one (`conf/local.yaml`).",
+    "WORKBENCH_SCHEMA_REGISTRY": "Address of a registry, in place of the embedded one (`conf/local.yaml`).",
+    "WORKBENCH_DATALAKE": "Folder or source of the tables, in place of the home's (`conf/local.yaml`).",
+    "TOPICLAKE_KAFKA": "Address of the broker, in the configurations of `azure`, `databricks` and `s3`.",
+    "TOPICLAKE_SCHEMA_REGISTRY": "Address of the registry, in the same configurations.",
+    "TOPICLAKE_STORAGE": "Source of the tables, in the same configurations.",
+    "TOPICLAKE_REGION": "Region of the bucket, in the configuration of `s3`.",
     "TOPICLAKE_SECRETS_FOLDER": "Folder of secrets, such as Kubernetes mounts; by default `conf/secrets`.",
     "TOPICLAKE_SECRET_": "Prefix of a secret: `TOPICLAKE_SECRET_<SCOPE>_<KEY>`, in capitals, `_` for `-`.",
+    "INPUT_PATH": "Files that the notebook `taxi_publish` reads, if its parameter `source` is not set.",
+    "JAVA_HOME": "Java 17 for Spark and the embedded services; by default the `java` on the path.",
     "XDG_CACHE_HOME": "Folder for jars and programs that a wheel fetches; by default `~/.cache`.",
     "XDG_DATA_HOME": "Folder for the project of a wheel; by default `~/.local/share`.",
 }
@@ -97,7 +118,11 @@ def _index(reference: Mapping[str, str]) -> str:
         "- [Changes of each version](../CHANGELOG.md)",
         "- [Security](../SECURITY.md): trusted and untrusted inputs",
     ]
-    for title, entries in (("Pages", others), ("Reference", reference)):
+    tutorials = {
+        f"../notebooks/tutorials/{file.name}": _title(file)
+        for file in sorted((PROJECT / "notebooks" / "tutorials").glob("*.py"))
+    }
+    for title, entries in (("Tutorials", tutorials), ("Pages", others), ("Reference", reference)):
         lines.append(f"\n## {title}\n")
         for path, text in entries.items():
             (heading,) = re.findall(r"\A(?:<!--.*-->\n)?# (.*)$", text, re.MULTILINE)
@@ -105,6 +130,11 @@ def _index(reference: Mapping[str, str]) -> str:
             parts = re.findall(r"^## (.*)$", text, re.MULTILINE) if entries is others else []
             lines.append(f"- [{heading}]({path})" + (f": {'; '.join(parts)}" if parts else ""))
     return "\n".join(lines) + "\n"
+
+
+def _title(notebook: Path) -> str:
+    """Return the heading of a notebook's first cell, as Markdown."""
+    return f"# {re.findall(r'^# MAGIC # (.*)$', notebook.read_text('utf-8'), re.MULTILINE)[0]}"
 
 
 def _configuration() -> str:
@@ -231,7 +261,22 @@ def _library() -> str:
         value = getattr(tl, name)
         index.append(f"| [`{name}`](#{name.lower()}) | {_summary(value)} |")
         parts.append(f"## {name}\n\n```python\n{_signature(name, value)}\n```\n\n{_docstring(value)}\n")
+    returned = {name: kind for each in tl.__all__ for name, kind in _returned(getattr(tl, each))}
+    for name, kind in sorted(returned.items()):
+        index.append(f"| [`{name}`](#{name.lower()}) | {_summary(kind)} |")
+        parts.append(f"## {name}\n\n{_docstring(kind)}\n")
     return "\n".join([*index, "", *parts])
+
+
+def _returned(value: Callable[..., object]) -> Iterator[tuple[str, type]]:
+    """Yield the classes that a public function returns and that are no public names, except sinks."""
+    if inspect.isclass(value):
+        return
+    kind = get_type_hints(value).get("return")
+    for each in (kind, *get_args(kind)):
+        is_own = inspect.isclass(each) and each.__module__.startswith("topiclake.")
+        if is_own and each.__name__ not in tl.__all__ and not issubclass(each, tl.Sink):
+            yield each.__name__, each
 
 
 def _signature(name: str, value: Callable[..., object]) -> str:
@@ -258,6 +303,8 @@ def _annotation(annotation: object) -> str:
 
 def _shown(default: object) -> str:
     """Return a default without the address that some objects print."""
+    if inspect.isclass(default):
+        return default.__name__
     return "…" if " at 0x" in repr(default) or "<factory>" in repr(default) else repr(default)
 
 
@@ -272,7 +319,7 @@ def _docstring(value: object) -> str:
             shown += ["", f"**{section}**", "", *(["```python"] if section == "Example" else [])]
         elif section == "Example":
             shown.append(line.removeprefix("    "))
-        elif section and (entry := re.fullmatch(r"    (\w[\w, *]*): (.*)", line)):
+        elif section in ENTRIES and (entry := re.fullmatch(r"    (\w[\w, .*]*): (.*)", line)):
             shown.append(f"- `{entry[1]}`: {entry[2]}")
         elif section:
             shown.append(f"  {line.strip()}" if line.strip() else "")
@@ -313,17 +360,43 @@ def _errors() -> str:
     lines = [
         "# Errors\n",
         "Each error ends with the id of its class. Its `fields` have the values that the text names.\n",
-        "| id | class | meaning |",
-        "|---|---|---|",
+        "The field `reason`, if an error has it, is one of the last column.\n",
+        "| id | class | meaning | what to do | reasons |",
+        "|---|---|---|---|---|",
     ]
+    reasons = _reasons_of_errors()
     for module in ERRORS:
         import_module(module)
     known = (each for each in _with_subclasses(TopiclakeError) if each.__module__ in ERRORS)
     lines += [
-        f"| {each.id} | `{each.__name__}` | {_summary(each)} |"
+        f"| {each.id} | `{each.__name__}` | {_summary(each)} | {_action(each)} | "
+        f"{', '.join(f'`{reason}`' for reason in sorted(reasons.get(each.__name__, ())))} |"
         for each in sorted(known, key=lambda each: each.id)
     ]
     return "\n".join(lines)
+
+
+def _action(error: type[TopiclakeError]) -> str:
+    """Return the second paragraph of a class's docstring; the base class says how texts are made."""
+    _, _, action = (inspect.getdoc(error) or "").partition("\n\n")
+    return "" if error is TopiclakeError else " ".join(action.split()).replace("|", "\\|")
+
+
+def _reasons_of_errors() -> dict[str, set[str]]:
+    """Return the values of the field `reason` that the code gives to each class of errors."""
+    reasons: dict[str, set[str]] = {}
+    for file in (PROJECT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            for keyword in node.keywords:
+                if keyword.arg != "reason":
+                    continue
+                choice = keyword.value
+                values = (choice.body, choice.orelse) if isinstance(choice, ast.IfExp) else (choice,)
+                texts = {each.value for each in values if isinstance(each, ast.Constant)}
+                reasons.setdefault(node.func.id, set()).update(map(str, texts))
+    return reasons
 
 
 def _with_subclasses(error: type[TopiclakeError]) -> Iterator[type[TopiclakeError]]:
@@ -346,38 +419,70 @@ def _reasons() -> str:
 
 
 def _tables() -> str:
-    tables = {
-        f"`<table_path>{QUARANTINE}`: rejected records": quarantine_rows.SCHEMA,
-        "`<checkpoint_path>_paused`: offsets that a paused topic has missed": paused_topics.LEDGER_SCHEMA,
-        "`path` of `notify_batches`: sent notifications": notifications.NOTIFICATIONS,
-    }
-    replays = (
-        f"`<table_path>{QUARANTINE}{REPLAYS}` is the table of replay claims. `tl.quarantine_rows` reads "
-        "it: its rows have the columns of the quarantine, `replay STRING` and `replayed_at TIMESTAMP`.\n"
-    )
+    quarantine = f"<table_path>{QUARANTINE}"
     parts = [
         "# Tables that Topiclake writes\n",
-        "The pipeline's own table has the columns that `topiclake plan` prints.\n",
-        replays,
+        "The pipeline's own table has the columns of its values, which `topiclake plan` prints. "
+        "The configuration adds these:\n",
+        "| column | type | key of the configuration |",
+        "|---|---|---|",
+        f"| `{KAFKA_COLUMN}` | `STRUCT<partition INT, offset BIGINT>`; by `kafka_fields` also `topic STRING` "
+        "and `timestamp TIMESTAMP` | `kafka_column`, `kafka_fields` |",
+        f"| `{KEY_COLUMN}` | the type of the key | `key` |",
+        f"| `{HEADERS_COLUMN}` | `ARRAY<STRUCT<key STRING, value BINARY>>` | `headers_column` |",
+        f"| `{LATE_COLUMN}` | `STRUCT<start TIMESTAMP, end TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>` "
+        "| none: tables of `late_batches` have it |",
+        "",
+        "The function `tl.quarantine_rows` reads the quarantine with the columns `replay` and `replayed_at` "
+        "of the claims.\n",
     ]
-    for title, ddl in tables.items():
+    ddls = {
+        f"`{quarantine}`: rejected records": quarantine_rows.SCHEMA,
+        f"`{quarantine}{REPLAYS}`: claims of replays": _ddl(replay_claims.COLUMNS),
+        "`<checkpoint_path>_paused`: offsets that a paused topic has missed": paused_topics.LEDGER_SCHEMA,
+        "`<checkpoint_path>_schemas`: schemas that were looked up once": _ddl(schema_decisions.COLUMNS),
+        "`path` of `notify_batches`: sent notifications": notifications.NOTIFICATIONS,
+    }
+    for title, ddl in ddls.items():
         columns = re.split(r", (?![^<]*>)", ddl)
         parts.append("\n".join([f"## {title}\n", "```sql", ",\n".join(columns), "```", ""]))
+    for title, tables in {
+        "Tables of `start_upsert`, in the database": _of_database(),
+        "`data/monitoring.db` of the home: the dashboard (SQLite)": store.TABLES.strip(),
+        "`jobs/jobs.db` of the home: job runs (SQLite)": run_records.TABLES.strip(),
+    }.items():
+        parts.append("\n".join([f"## {title}\n", "```sql", tables, "```", ""]))
     return "\n".join(parts)
+
+
+def _ddl(columns: StructType) -> str:
+    return ", ".join(f"{column.name} {column.dataType.simpleString().upper()}" for column in columns)
+
+
+def _of_database() -> str:
+    """Return the statements that create the tables of the sink in PostgreSQL."""
+    tables = (jdbc_tables.batches("postgresql"), jdbc_tables.quarantine("postgresql", "<table>"))
+    statements = (str(CreateTable(table).compile(dialect=postgresql.dialect())) for table in tables)
+    return "\n".join(line.rstrip() for each in statements for line in each.strip().splitlines())
 
 
 def _metrics() -> str:
     lines = [
         "# Metrics\n",
         "The dashboard serves them as `/metrics`. Each has the labels `query` and `query_id`.\n",
-        "| metric | type | meaning |",
-        "|---|---|---|",
+        "| metric | type | meaning | further labels |",
+        "|---|---|---|---|",
     ]
     with TemporaryDirectory() as folder:
         text = exposition(Store(Path(folder, "monitoring.db"))).decode()
+    further = {
+        "topiclake_query_state": "`state`: " + ", ".join(f"`{state}`" for state in STATES),
+        "topiclake_query_quarantined_records_total": "`reason`",
+    }
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         (meaning,) = re.findall(rf"^# HELP {name} (.*)$", text, re.MULTILINE)
-        lines.append(f"| `{name}` | {kind} | {meaning} |")
+        labels = "`topic`, `partition`" if name.startswith("topiclake_partition_") else further.get(name, "")
+        lines.append(f"| `{name}` | {kind} | {meaning} | {labels} |")
     return "\n".join(lines)
 
 

@@ -66,91 +66,136 @@ class TopiclakeError(Exception):
 
 
 class ConfigError(TopiclakeError):
-    """A configuration key, file, widget or job parameter is unknown, missing or of the wrong type."""
+    """A configuration key, file, widget or job parameter is unknown, missing or of the wrong type.
+
+    Correct the key, file, widget or parameter that the text names.
+    """
 
     id: ClassVar[str] = "TL-CONFIG-001"
 
 
 class PlatformError(TopiclakeError):
-    """Java, Spark, a jar or a JVM option that the pipeline needs is missing or wrong."""
+    """Java, Spark, a jar or a JVM option that the pipeline needs is missing or wrong.
+
+    Install the part, or set the option, that the text names. `topiclake doctor` checks a laptop.
+    """
 
     id: ClassVar[str] = "TL-PLATFORM-001"
 
 
 class KafkaError(TopiclakeError):
-    """The broker cannot be reached, refuses the login, or refuses the request."""
+    """The broker cannot be reached, refuses the login, or refuses the request.
+
+    Check `kafka.bootstrap_servers`, the login and the broker's log.
+    """
 
     id: ClassVar[str] = "TL-KAFKA-001"
 
 
 class TopicNotFoundError(KafkaError):
-    """The broker answers, but does not hold the topic."""
+    """The broker answers, but does not hold the topic.
+
+    Correct the name; the text lists similar ones. Or create the topic, or set `wait_for_topic`.
+    """
 
     id: ClassVar[str] = "TL-KAFKA-002"
 
 
 class OffsetsLostError(KafkaError):
-    """Kafka no longer holds offsets that the checkpoint asks for."""
+    """Kafka no longer holds offsets that the checkpoint asks for.
+
+    Keep records longer in Kafka. To continue without them, set `fail_on_data_loss: false`.
+    """
 
     id: ClassVar[str] = "TL-KAFKA-003"
 
 
 class LoginError(TopiclakeError):
-    """An OAuth server or a cloud returns no token, or a client certificate cannot be used."""
+    """An OAuth server or a cloud returns no token, or a client certificate cannot be used.
+
+    Check the credential, its dates and its audience. Then start the query again.
+    """
 
     id: ClassVar[str] = "TL-LOGIN-001"
 
 
 class SchemaRegistryError(TopiclakeError):
-    """The schema registry cannot be reached, refuses the login, or refuses the request."""
+    """The schema registry cannot be reached, refuses the login, or refuses the request.
+
+    Check `schema_registry.url` and the login. A running query retries for `retry_seconds` first.
+    """
 
     id: ClassVar[str] = "TL-REGISTRY-001"
 
 
 class SubjectNotFoundError(SchemaRegistryError):
-    """The registry answers, but does not hold the subject."""
+    """The registry answers, but does not hold the subject.
+
+    Register a schema, or correct `subject`; the text lists similar ones.
+    """
 
     id: ClassVar[str] = "TL-REGISTRY-002"
 
 
 class StorageError(TopiclakeError):
-    """A mount, folder, container or bucket cannot be used."""
+    """A mount, folder, container or bucket cannot be used.
+
+    Check the path, the credential and the free space that the text names.
+    """
 
     id: ClassVar[str] = "TL-STORAGE-001"
 
 
 class DatabaseError(TopiclakeError):
-    """A database cannot be reached, refuses the login, or refuses the statements of the sink."""
+    """A database cannot be reached, refuses the login, or refuses the statements of the sink.
+
+    Check the address, the login and the rights of the user in the database.
+    """
 
     id: ClassVar[str] = "TL-DATABASE-001"
 
 
 class NotificationError(TopiclakeError):
-    """A webhook cannot be reached, or refuses a notification."""
+    """A webhook cannot be reached, or refuses a notification.
+
+    Check the address of the webhook. The next start sends the batch again.
+    """
 
     id: ClassVar[str] = "TL-NOTICE-001"
 
 
 class EventStreamError(TopiclakeError):
-    """A server of events (server-sent events) cannot be reached, or refuses the request."""
+    """A server of events (server-sent events) cannot be reached, or refuses the request.
+
+    Check the address of the server. The next run continues after the last event.
+    """
 
     id: ClassVar[str] = "TL-EVENTS-001"
 
 
 class EncodeError(TopiclakeError):
-    """A row does not fit the schema that it is to be written with; names its column and its key."""
+    """A row does not fit the schema that it is to be written with; names its column and its key.
+
+    Cast the column, or register a schema that fits the row.
+    """
 
     id: ClassVar[str] = "TL-ENCODE-001"
 
 
 class DecodeError(TopiclakeError):
-    """A record cannot be decoded, in mode FAILFAST; names topic, partition, offset and reason."""
+    """A record cannot be decoded, in mode FAILFAST; names topic, partition, offset and reason.
+
+    Print the record with `topiclake consume`. Or choose mode PERMISSIVE, which quarantines it.
+    """
 
     id: ClassVar[str] = "TL-DECODE-001"
 
 
 class IngestError(TopiclakeError):
-    """A streaming query ended for a reason that no other error names."""
+    """A streaming query ended for a reason that no other error names.
+
+    Follow the text: it names the query, the checkpoint or the table, and the next command.
+    """
 
     id: ClassVar[str] = "TL-INGEST-001"
 

@@ -11,6 +11,24 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = PROJECT / "docs" / "reference"
+#: Variables that processes of the workbench set for each other.
+INTERNAL = {
+    "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS",
+    "TOPICLAKE_SECRET_WORKBENCH_S3_ACCESS_KEY",
+    "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY",
+    "WORKBENCH_AZURE_JAVA_OPTIONS",
+    "WORKBENCH_AZURE_SOURCE",
+    "WORKBENCH_KERNEL_CONTEXT",
+    "WORKBENCH_PARAMETERS_FILE",
+    "WORKBENCH_S3",
+    "WORKBENCH_S3_ACCESS_LOG",
+    "WORKBENCH_S3_SOURCE",
+    "WORKBENCH_SERVICE",
+    "WORKBENCH_SERVICE_OF",
+    "WORKBENCH_SPARK_LOG",
+    "WORKBENCH_TASK_KEY",
+    "WORKBENCH_TASK_VALUES",
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +60,9 @@ def test_each_key_of_a_configuration_has_a_meaning(pages):
 
 def test_each_public_name_and_notebook_has_an_entry(pages, generate):
     headings = re.findall(r"^## (\w+)$", pages["reference/library.md"], re.MULTILINE)
-    assert headings == generate.tl.__all__
+    public = generate.tl.__all__
+    assert headings[: len(public)] == public
+    assert {"AuditReport", "IngestPlan", "ReplayReport", "RunSummary"} <= set(headings[len(public) :])
     notebooks = [file.stem for file in sorted((PROJECT / "notebooks").glob("*.py"))]
     assert set(notebooks) <= set(re.findall(r"^## (\w+)$", pages["reference/notebooks.md"], re.MULTILINE))
 
@@ -53,9 +73,20 @@ def test_each_id_of_an_error_has_an_entry(pages):
     assert sorted(ids) == re.findall(r"^\| (TL-\S+) \|", pages["reference/errors.md"], re.MULTILINE)
 
 
+def test_each_error_has_an_action(pages):
+    rows = re.findall(r"^\| TL-\S+ \| `(\w+)` \| .+? \| (.*?) \|", pages["reference/errors.md"], re.MULTILINE)
+    assert [name for name, action in rows if not action] == ["TopiclakeError"]
+    assert "`checkpoint_gone`" in pages["reference/errors.md"]
+
+
 def test_each_variable_is_that_of_the_code(generate):
-    code = "".join(file.read_text("utf-8") for file in (PROJECT / "src").rglob("*.py"))
-    assert [name for name in generate.VARIABLES if f'"{name}"' not in code] == []
+    files = [*(PROJECT / "src").rglob("*.py"), *(PROJECT / "conf").rglob("*.yaml")]
+    code = "".join(file.read_text("utf-8") for file in files)
+    used = set(re.findall(r'"((?:WORKBENCH|TOPICLAKE)_[A-Z0-9_]+)"', code))
+    used |= set(re.findall(r"\$\{((?:WORKBENCH|TOPICLAKE)_[A-Z0-9_]+)", code))
+    documented = {name for name in generate.VARIABLES if name.startswith(("WORKBENCH", "TOPICLAKE"))}
+    assert documented - used == set()
+    assert used - documented == INTERNAL
 
 
 def build(config, site):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable
 
 import pytest
+import yaml
 
 from tests.support.orders_topic import UserProject, page_commands, send_by_confluent_kafka
 from tests.support.pages import page_blocks
@@ -48,13 +50,42 @@ def test_audit_replay_environment_and_resume(project):
     succeed(project, [line for line in page_commands(topic, "environments.md") if " job " not in line])
     succeed(project, [line for line in page_commands(topic, "secrets.md") if line.startswith("topiclake ")])
 
-    plan, resume, audit, _ = page_commands(topic, "resume.md")
-    (checkpoint,) = (project.folder / "lake").glob("_checkpoints/orders*")
-    checkpoint.rename(checkpoint.with_name("before"))
+    plan, resume, audit, restart = page_commands(topic, "resume.md")
+    lose_checkpoint(project)
     refused = project.run("topiclake ingest orders")
     assert refused.returncode == 1
     assert "resume=table" in refused.stderr
     succeed(project, [resume, audit, plan])
+    lose_checkpoint(project)
+    # The topic of the page has two partitions.
+    succeed(project, [restart.replace('{"0": 23, "1": 40}', '{"0": 0, "1": 1, "2": 2}'), audit])
+
+
+def lose_checkpoint(project: UserProject) -> None:
+    (checkpoint,) = (project.folder / "lake").glob("_checkpoints/orders*")
+    checkpoint.rename(project.folder / f"lost-{time.monotonic_ns()}")
+
+
+def test_jobs_target_and_upgrade(project):
+    topic = "jobs.orders"
+    send_by_confluent_kafka(topic)
+    succeed(project, [f"topiclake init orders --topic {topic} --into ./lake"])
+    (job,) = (
+        text for text in page_blocks("jobs.md", "yaml") if text.startswith("# conf/jobs/orders.job.yml\n")
+    )
+    (project.folder / "conf" / "jobs" / "orders.job.yml").write_text(job)
+    _, target = page_blocks("environments.md", "yaml")
+    bundle = project.folder / "databricks.yml"
+    content = yaml.safe_load(bundle.read_text())
+    content["targets"] |= yaml.safe_load(target)["targets"]
+    bundle.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    *jobs, history = page_commands(topic, "jobs.md")
+    succeed(project, jobs)
+    assert "SUCCESS" in succeed(project, [history])
+    succeed(project, [line for line in page_commands(topic, "environments.md") if " job " in line])
+    succeed(project, page_commands(topic, "upgrade.md"))
+    assert "✗" not in succeed(project, ["topiclake audit orders"])
 
 
 def test_several_topics(project):

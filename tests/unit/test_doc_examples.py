@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -29,6 +30,84 @@ from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import check_parameters
 
 PROJECT = Path(__file__).parents[2]
+#: Pages whose blocks of commands and of Python are executed, and the test that does it.
+EXECUTED = {
+    "README.md": "tests/docs/test_readme.py",
+    "audit.md": "tests/notebooks/test_guides.py",
+    "environments.md": "tests/notebooks/test_guides.py",
+    "jobs.md": "tests/notebooks/test_guides.py",
+    "own_sinks.md": "tests/docs/test_docstrings.py",
+    "replay.md": "tests/notebooks/test_guides.py",
+    "resume.md": "tests/notebooks/test_guides.py",
+    "several-topics.md": "tests/notebooks/test_guides.py",
+    "transforms.md": "tests/docs/test_docstrings.py",
+    "upgrade.md": "tests/notebooks/test_guides.py",
+    "your-topic.md": "tests/notebooks/test_your_topic.py",
+}
+#: Blocks of other pages, by their first line: the test of the same, or the reason that no test executes it.
+OTHER_BLOCKS = {
+    ("databricks.md", "make wheel"): "it needs Databricks",
+    ("databricks.md", "databricks secrets create-scope topiclake"): "it needs Databricks",
+    ("databricks.md", "databricks bundle validate -t dev"): "it needs Databricks",
+    ("databricks.md", "databricks bundle schema > bundle.json"): "it needs Databricks' command line",
+    ("databricks.md", "CREATE SCHEMA IF NOT EXISTS main.topiclake;"): "it needs Unity Catalog",
+    (
+        "databricks.md",
+        "%pip install /Volumes/main/topiclake/lake/topiclake-0.2.0-py3-none-any.whl",
+    ): "it needs Databricks",
+    ("databricks.md", "import topiclake as tl"): "tests/notebooks/test_databricks.py",
+    ("databricks.md", "display(tl.create_view(spark, settings))"): "tests/notebooks/test_databricks.py",
+    ("demo.md", "make demo"): "tests/docs/test_readme.py",
+    ("demo.md", "python -m workbench dashboard"): "tests/notebooks/test_dashboard.py",
+    (
+        "installation.md",
+        "pip install './topiclake-0.2.0-py3-none-any.whl[workbench]'",
+    ): "tests/integration/workbench/test_wheel.py",
+    (
+        "installation.md",
+        "export WORKBENCH_IVY_SETTINGS=$HOME/ivysettings.xml",
+    ): "tests/integration/workbench/test_jars.py",
+    (
+        "kafka.md",
+        "python -m workbench consume wikimedia.processed --avro --from-beginning --max-messages 3",
+    ): "tests/integration/workbench/test_console_consumer.py",
+    ("kafka.md", "@topiclake.deserializer"): "tests/spark/formats/test_deserializers.py",
+    ("kafka.md", "query = tl.start_restarted("): "tests/integration/examples/test_wikimedia.py",
+    (
+        "kubernetes.md",
+        "docker build --file deploy/spark/Dockerfile --tag topiclake-spark:4.1.1 .",
+    ): "it needs Docker",
+    ("kubernetes.md", "kubectl create namespace topiclake"): "it needs Kubernetes",
+    ("kubernetes.md", "kubectl apply -f deploy/kubernetes/nyc-avro-topic.yaml"): "it needs Kubernetes",
+    (
+        "monitoring.md",
+        "python -m workbench dashboard --port 8765",
+    ): "tests/integration/monitoring/test_prometheus.py",
+    ("monitoring.md", "python -m workbench dashboard"): "tests/notebooks/test_dashboard.py",
+    ("notebooks.md", "for query in spark.streams.active:"): "tests/notebooks/test_lab.py",
+    ("notebooks.md", "import topiclake as tl"): "tests/notebooks/test_databricks.py",
+    (
+        "scale.md",
+        "python -m bench.scale --records 2000000 --batch-rows 1000000 --rounds 2",
+    ): "a figure needs two million records",
+    ("secrets.md", "mkdir -p conf/secrets/shop"): "tests/unit/test_doc_examples.py",
+    ("secrets.md", "topiclake plan orders -p env=shop"): "tests/notebooks/test_guides.py",
+    ("sinks.md", "sinks = {"): "tests/integration/sinks/test_sinks.py",
+    ("sinks.md", 'windows = isp.hit_windows(watermark="10 minutes")'): "tests/integration/sinks/test_late.py",
+    (
+        "sinks.md",
+        "per_zip = isp.hits_per_zip(tl.read_values(spark, settings))",
+    ): "tests/integration/sinks/test_jdbc.py",
+    (
+        "storage.md",
+        "python -m workbench up --with s3 --with azure",
+    ): "tests/integration/storage/test_stores.py",
+    ("tables.md", "export WORKBENCH_CATALOG=hive"): "tests/integration/ingest/test_named_tables.py",
+    (
+        "tables.md",
+        "CREATE TABLE lake.raw.gps USING delta LOCATION 'abfss://raw@account.dfs.core.windows.net/gps';",
+    ): "it needs Unity Catalog",
+}
 NAMES = ("topiclake ", "python -m workbench ")
 #: Commands that run a notebook of a pipeline; each key of the pipeline is a parameter.
 OF_PIPELINE = {"audit", "consume", "ingest", "plan", "quarantine", "show"}
@@ -58,6 +137,14 @@ def commands() -> Iterator[tuple[str, str]]:
         for line in block.replace("\\\n", " ").splitlines():
             if line.startswith(NAMES):
                 yield page, line
+
+
+def commands_in_sentences() -> Iterator[tuple[str, str]]:
+    """Yield the page and each command between backticks, except forms with optional parts."""
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for line in re.findall(rf"`((?:{'|'.join(NAMES)})[^`\[\n]+)`", text):
+            yield page.name, line
 
 
 @pytest.fixture
@@ -107,6 +194,8 @@ def parse(line: str) -> None:
     command: click.Command = cli
     name, above = None, None
     while isinstance(command, click.Group):
+        if not words:
+            return
         # click remembers the help option of a command, whose names are the outermost group's.
         above = click.Context(command, above, **command.context_settings)
         name, found, words = command.resolve_command(above, words)
@@ -149,6 +238,13 @@ def test_a_command_of_a_page_exists_with_its_options_and_parameters(project, pag
     parse(line)
 
 
+@pytest.mark.parametrize(("page", "line"), [*commands_in_sentences()])
+def test_a_command_in_a_sentence_exists_with_its_options_and_parameters(project, page, line):
+    # A sentence may name a command without its arguments.
+    with suppress(click.MissingParameter):
+        parse(line)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -165,6 +261,18 @@ def test_a_command_of_a_page_exists_with_its_options_and_parameters(project, pag
 def test_a_wrong_command_is_found(project, line):
     with pytest.raises((click.UsageError, ConfigError)):
         parse(line)
+
+
+def test_each_block_is_executed_or_has_a_reason():
+    others = {
+        (page, block.splitlines()[0])
+        for language in ("bash", "python", "sql")
+        for page, block in blocks(language)
+        if page not in EXECUTED
+    }
+    assert others == OTHER_BLOCKS.keys()
+    tests = {*EXECUTED.values(), *(text for text in OTHER_BLOCKS.values() if text.startswith("tests/"))}
+    assert [name for name in tests if not (PROJECT / name.partition("::")[0]).is_file()] == []
 
 
 def test_each_kind_of_example_is_read():

@@ -85,7 +85,7 @@ class GroupCommit:
         state = _states[self.start]
         state.pause.check()
         tries = Retrying(
-            retry=retry_if_exception_type(_NoCoordinatorError),
+            retry=retry_if_exception_type(NoCoordinatorError),
             wait=wait_fixed(0.2),
             stop=stop_after_delay(TIMEOUT_SECONDS),
             reraise=True,
@@ -135,15 +135,18 @@ def _waiting(batch: CommittedBatch, ledger: str) -> Offsets:
     }
 
 
-class _NoCoordinatorError(KafkaError):
-    """The group has no coordinator yet, as for the first group of a broker."""
+class NoCoordinatorError(KafkaError):
+    """The group has no coordinator yet, as for the first group of a broker.
+
+    Wait: Topiclake commits the offsets again with the next batch.
+    """
 
     id: ClassVar[str] = "TL-KAFKA-004"
 
 
 def _refused(group: str, error: ClientError, location: str = "") -> KafkaError:
     if error.code() in _COMING:
-        return _NoCoordinatorError(f"{error.str()}{location}", group=group)
+        return NoCoordinatorError(f"{error.str()}{location}", group=group)
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
             f"consumers use the group {group}",

@@ -79,6 +79,9 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         settings: The configuration.
         transform: The transform of `start_ingest`. It is applied only to the columns, not to rows.
 
+    Returns:
+        The offsets that would be read, and the columns, versions and sampled reasons of each table.
+
     Raises:
         TopicNotFoundError, SubjectNotFoundError, IngestError, OffsetsLostError, KafkaError,
             SchemaRegistryError, StorageError: `start_ingest` would raise it before it writes.

@@ -172,7 +172,11 @@ def create_view(
 
 
 def table_history(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return the commits of the pipeline's table, newest first; columns as in `delta.history`.
+    """Return the commits of the pipeline's table, newest first.
+
+    Returns:
+        `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is the
+        JSON text that Topiclake wrote into the commit.
 
     Example:
         >>> tl.table_history(spark, settings).orderBy("version").select("operation").first()
@@ -182,7 +186,11 @@ def table_history(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Return the ranges that paused topics still wait for; columns as `paused_topics.LEDGER_SCHEMA`.
+    """Return the ranges of offsets that paused topics still wait for.
+
+    Returns:
+        `topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, paused_at
+        TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT`; the last two are null.
 
     Example:
         >>> tl.paused_topics(spark, settings).count()
@@ -201,6 +209,9 @@ def summarize(
     query: Any,  # noqa: ANN401 (StreamingQuery, classic or Connect)
 ) -> RunSummary:
     """Count the rows that this run appended and quarantined, from the tables; of several topics, their sums.
+
+    Returns:
+        The written rows, the quarantined records by reason, the tables, and their first rows.
 
     Example:
         >>> query = tl.start_ingest(spark, settings)

@@ -104,7 +104,7 @@ def write_topic(
         write_id: The name of this write. A repeated job passes the same name, such as its day; another write
             passes another name. With `id_columns` it has no effect.
         topic: The topic of all records.
-        id_columns: Columns whose values no two records share; see the module.
+        id_columns: Columns whose values no two records share. The id of a record is a hash of them.
 
     Raises:
         ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.

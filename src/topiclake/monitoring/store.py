@@ -20,7 +20,7 @@ BUSY_SECONDS = 30.0
 _OF_QUERIES = ("batches", "totals", "partitions", "tables", "commits", "reasons", "reason_batches")
 #: Changes with the tables.
 _LAYOUT = 2
-_TABLES = """
+TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
     run_id TEXT PRIMARY KEY, query_id TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
     process INTEGER NOT NULL, process_began REAL NOT NULL, jvm INTEGER NOT NULL, jvm_began REAL NOT NULL,
@@ -115,7 +115,7 @@ class Store:
             names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
             drops = "".join(f"DROP TABLE {table['name']};" for table in names)
             self._database.executescript(f"BEGIN; {drops} PRAGMA user_version = {_LAYOUT}; COMMIT;")
-        self._database.executescript(_TABLES)
+        self._database.executescript(TABLES)
 
     def close(self) -> None:
         """Close the file."""

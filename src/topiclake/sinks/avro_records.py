@@ -216,6 +216,9 @@ def propose_schemas(
         timestamps: Form of timestamps in a derived schema: `logical`, or `string` (ISO 8601, UTC).
         schema_in: How records name their schema: by its id in front (`prefix`), or by its GUID in a `header`.
 
+    Returns:
+        The schemas and subjects of each part, and the registry's objections to them.
+
     Raises:
         ConfigError: A column cannot be written as Avro, or not as the schema needs it; names the column.
         SchemaRegistryError: The registry cannot be used.

@@ -96,7 +96,7 @@ def start_topic_writer(
         settings: The broker, the trigger and the pipeline's name.
         checkpoint_path: A dedicated folder.
         topic: The topic of all records; None: the column `topic` names it.
-        id_columns: Columns whose values no two records share; see `kafka.writer`.
+        id_columns: Columns whose values no two records share. The id of a record is a hash of them.
         output_mode: Of an aggregation: `append` sends final rows, `update` the rows that a micro-batch
             changed, `complete` all rows with each micro-batch.
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType, 
 from topiclake.delta import table as delta
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 
-_COLUMNS = StructType(
+COLUMNS = StructType(
     [
         StructField("part", StringType()),
         StructField("schema", StringType()),
@@ -69,9 +69,9 @@ def decide(spark: SparkSession, table: str, part: Part, decisions: Mapping[Schem
         part: The part of the records.
         decisions: Whether the registry knows a schema.
     """
-    delta.ensure_table(spark, table, _COLUMNS, {})
+    delta.ensure_table(spark, table, COLUMNS, {})
     rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in decisions.items()]
-    new = spark.createDataFrame(rows, _COLUMNS)
+    new = spark.createDataFrame(rows, COLUMNS)
     is_same = "row.part = new.part AND row.schema = new.schema"
 
     def insert() -> None:

@@ -177,6 +177,9 @@ def resolve(storage: StorageSettings, path: str) -> str:
         storage: The configured storage. Other mounts are known only after this process called `mount`.
         path: The path.
 
+    Returns:
+        The address, with its scheme; on Databricks, a path below a mount as it is.
+
     Raises:
         StorageError: The path leads out of its folder, or its scheme is not allowed, or it is the name of a
             table. Outside Databricks also: the path is below /mnt or begins with `dbfs:`, and no source is

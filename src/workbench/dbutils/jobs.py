@@ -24,13 +24,19 @@ TASK_KEY = re.compile(r"[\w-]+")
 
 
 class TaskValueError(ConfigError, ValueError):
-    """A task or a key is unknown, or a value cannot be kept; a ValueError, as on Databricks."""
+    """A task or a key is unknown, or a value cannot be kept; a ValueError, as on Databricks.
+
+    Name a task of this job that runs before, and a key that it sets.
+    """
 
     id: ClassVar[str] = "TL-JOB-001"
 
 
 class OutsideJobError(ConfigError, TypeError):
-    """A task value is read outside a job run; a TypeError, as on Databricks."""
+    """A task value is read outside a job run; a TypeError, as on Databricks.
+
+    Pass `debugValue`, or run the notebook as a task of a job.
+    """
 
     id: ClassVar[str] = "TL-JOB-002"
 

@@ -30,7 +30,10 @@ class NotebookExit(BaseException):
 
 
 class WorkflowException(TopiclakeError):  # noqa: N818 - Databricks' name
-    """The run of another notebook failed, or took too long."""
+    """The run of another notebook failed, or took too long.
+
+    Open the saved page of that run.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-005"
 

@@ -13,7 +13,10 @@ from workbench.dbutils.help import Documented
 
 
 class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
-    """A widget is read or removed that no cell has defined."""
+    """A widget is read or removed that no cell has defined.
+
+    Define the widget in an earlier cell, or correct its name.
+    """
 
     id: ClassVar[str] = "TL-WIDGET-001"
 

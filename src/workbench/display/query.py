@@ -26,7 +26,10 @@ _numbers = itertools.count(1)
 
 
 class DisplayError(TopiclakeError):
-    """An object cannot be shown."""
+    """An object cannot be shown.
+
+    Correct the option or the path that the text names.
+    """
 
     id: ClassVar[str] = "TL-DISPLAY-001"
 

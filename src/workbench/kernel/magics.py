@@ -36,7 +36,10 @@ PIP_COMMANDS = ("install", "list", "show", "freeze")
 
 
 class CommandError(TopiclakeError):
-    """A shell or pip ended with another exit code than 0."""
+    """A shell or pip ended with another exit code than 0.
+
+    Read the output of the command above the error.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-006"
 

@@ -38,7 +38,10 @@ ALONE = frozenset({"run", "fs"})
 
 
 class NotebookSourceError(TopiclakeError):
-    """A notebook file is not in Databricks source format, or holds a cell that cannot run here."""
+    """A notebook file is not in Databricks source format, or holds a cell that cannot run here.
+
+    Correct the line that the text names, or export the notebook as source from Databricks.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-001"
 

@@ -30,7 +30,10 @@ LAST_OUTPUT_SECONDS = 1.0
 
 
 class NotebookRunError(TopiclakeError):
-    """A notebook's run did not succeed; the fields `trace` and `page` are shown below its text."""
+    """A notebook's run did not succeed; the fields `trace` and `page` are shown below its text.
+
+    Open the saved page of the run.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-002"
 
@@ -40,13 +43,19 @@ class NotebookRunError(TopiclakeError):
 
 
 class CellFailedError(NotebookRunError):
-    """A cell raised an exception."""
+    """A cell raised an exception.
+
+    Read the exception, and correct the cell.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-003"
 
 
 class KernelDiedError(NotebookRunError):
-    """The kernel's process ended, or did not start."""
+    """The kernel's process ended, or did not start.
+
+    Look for a lack of memory, or for `kill`. Then run the notebook again.
+    """
 
     id: ClassVar[str] = "TL-NOTEBOOK-004"
 

@@ -53,6 +53,9 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
         spark: The session.
         settings: The configuration of the ingest.
 
+    Returns:
+        The counts of each partition, whether they agree, and the first wrong offsets.
+
     Raises:
         StorageError: The table does not exist, or the storage refuses access to it.
         IngestError: No checkpoint exists, it is of another topic, or the rows have no `_kafka`.

@@ -80,6 +80,9 @@ def replay_quarantine(
         reasons: Reasons of the rows to claim; empty for all. Earlier claims are always finished.
         transform: The transform of `start_ingest`.
 
+    Returns:
+        The number of examined and replayed rows, and of those that still wait, by reason.
+
     Raises:
         ConfigError: A reason does not exist.
         SchemaRegistryError, StorageError: A service cannot be used.

@@ -20,7 +20,7 @@ from topiclake.session import is_databricks
 #: Columns that identify a row of a quarantine. After `resume: restart` an offset may appear again later.
 KEY = ("topic", "partition", "offset", "quarantined_at")
 _CLAIM = StructType([StructField("replay", StringType()), StructField("replayed_at", TimestampType())])
-_COLUMNS = StructType(
+COLUMNS = StructType(
     [
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
@@ -87,7 +87,7 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
         rows: The rows to claim, with the columns of `KEY`.
         replay: Id of the claim.
     """
-    delta.ensure_table(spark, location(quarantine), _COLUMNS, {})
+    delta.ensure_table(spark, location(quarantine), COLUMNS, {})
     unclaimed = rows.select(*KEY).distinct()
     is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)
     values = {name: f"new.{name}" for name in KEY} | {"replay": F.lit(replay)}
