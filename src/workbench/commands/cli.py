@@ -19,7 +19,7 @@ from topiclake.errors import TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
 from workbench.commands.job import assignment_option, job
-from workbench.commands.topic_options import Request, make_request, topic_options
+from workbench.commands.topic_options import Request, make_request, require_no_options, topic_options
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.jars import fetch_jars
@@ -240,7 +240,8 @@ def new(package: str, pipeline: str) -> None:
 def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options: str) -> None:
     """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it.
 
-    With --topic and without such a file, `init` writes it first.
+    With --topic and without such a file, `init` writes it first. An existing file must agree with --topic and
+    --into; --env is the parameter `env` of the run.
     """
     from workbench.commands.ingest import KEYS, print_run
     from workbench.commands.init import require_same
@@ -249,13 +250,15 @@ def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options
     pipeline = pipeline or options["topic"]
     if not pipeline:
         raise click.UsageError("name a PIPELINE of conf/pipelines, or a --topic")
-    if options["topic"]:
-        if pipeline in pipeline_names(home.project / "conf"):
-            require_same(home, pipeline, options["topic"], options["into"])
-        else:
-            _init(home, make_request(pipeline, options))
+    env = [f"env={options['env']}"] if options["env"] else []
+    parameters = _parameters([*assignments, *env], pipeline)
+    if pipeline in pipeline_names(home.project / "conf"):
+        require_no_options(options, ("topic", "into", "env"), "for a new pipeline")
+        require_same(home, pipeline, options["topic"], options["into"])
+    elif options["topic"]:
+        _init(home, make_request(pipeline, options))
     show = None if as_json else partial(print_run, pipeline=pipeline)
-    _run_notebook("ingest.py", _parameters(assignments, pipeline), KEYS, show)
+    _run_notebook("ingest.py", parameters, KEYS, show)
 
 
 @cli.command()

@@ -99,7 +99,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
 
 
 def require_same(home: Home, name: str, topic: str, into: str) -> None:
-    """Check that an existing pipeline reads `topic`, and writes into `into`.
+    """Check that an existing pipeline reads `topic`, and writes into `into`; "" is not compared.
 
     Raises:
         ConfigError: It reads or writes elsewhere.
@@ -113,10 +113,10 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
         ("topic", keys.get("topic"), topic),
         (kind, location, expected_location),
     ):
-        if actual != expected:
+        if expected not in ("", actual):
             raise ConfigError(
                 f"pipeline {name} exists, and its {key} is {actual}, not {expected} (in {file})",
-                f"topiclake ingest {name}, or another name: topiclake ingest <name> --topic {topic}",
+                f"topiclake ingest {name}, or topiclake init <another name> --topic <topic>",
                 pipeline=name,
                 key=key,
                 found=actual,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
+
+from topiclake.errors import ConfigError
 
 _INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…; or <schema>.<table>"
 
@@ -78,6 +80,23 @@ def topic_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = option(command)
     return command
+
+
+def require_no_options(options: Mapping[str, Any], allowed: Collection[str], condition: str) -> None:
+    """Refuse an option that would be ignored.
+
+    Raises:
+        ConfigError: An option that is not one of `allowed` is given; it has an effect only `condition`.
+    """
+    for name, value in options.items():
+        if value and name not in allowed:
+            option = "--format" if name == "value_format" else f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"{option} has an effect only {condition}",
+                f"leave {option} out, or topiclake init <new pipeline> --bootstrap <host:port> …",
+                option=option,
+                reason="no_effect",
+            )
 
 
 def make_request(name: str, options: Mapping[str, Any]) -> Request:
