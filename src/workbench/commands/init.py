@@ -20,6 +20,7 @@ from topiclake.config.secret import SecretReader
 from topiclake.config.settings import Settings
 from topiclake.config.table_name import is_name
 from topiclake.errors import ConfigError, SubjectNotFoundError
+from topiclake.reasons import UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.mount import require_writable, resolve_table
 from workbench.commands.topic_options import Request
@@ -238,11 +239,35 @@ def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> 
         keys["value_format"] = value_format, ""
     if value_format == "json":
         keys["value_schema"] = columns_of(sample.documents) or "value STRING", "columns of the table as DDL"
-    if value_format in ("avro", "json_schema", "protobuf"):
+    if value_format in FORMATS.values():
         keys |= _subjects(request.topic, sample, registry)
-    if sample.keys["avro"]:
-        keys["decode_key"] = True, "keys are Avro: the column _key"
-    return Proposal(keys, evidence)
+    key_format, key_evidence = _key_format(request.topic, value_format, sample, registry)
+    if key_format:
+        keys["key"] = key_format, "format of the keys, for the column _key; none: no such column"
+    if key_format == "json":
+        keys["key_schema"] = columns_of(sample.key_documents), "columns of the keys as DDL"
+    return Proposal(keys, evidence + key_evidence)
+
+
+def _key_format(
+    topic: str, value_format: str, sample: TopicSample, registry: SchemaRegistry
+) -> tuple[str, str]:
+    """Return the format that the sampled keys suggest, or "", and a text that says why."""
+    counted = Counter({name: n for name, n in sample.keys.items() if name != "none"})
+    if not counted:
+        return "", ""
+    counts = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
+    evidence = f"; keys: {counts}"
+    (name, most), *_ = counted.most_common(1)
+    if most < CLEAR_SHARE * counted.total() or name == UNKNOWN_SCHEMA_ID:
+        return "", f"{evidence} (no clear format: no column _key)"
+    if name not in FORMATS.values():
+        return {"text": "string"}.get(name, name), evidence
+    if value_format not in (*FORMATS.values(), PLAIN_AVRO):
+        return "", f"{evidence} (a key of {name} needs values of the registry: no column _key)"
+    if f"{topic}-key" not in registry.subjects():
+        return "", f"{evidence} (the registry has no subject {topic}-key: no column _key)"
+    return name, evidence
 
 
 def _clear_format(request: Request, sample: TopicSample, registry: SchemaRegistry) -> str:

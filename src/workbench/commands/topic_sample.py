@@ -42,6 +42,7 @@ class TopicSample:
         keys: The same of keys; `none` for records without a key.
         schema_ids: The schema ids that values name.
         documents: The JSON objects among the values.
+        key_documents: The JSON objects among the keys.
     """
 
     partitions: int
@@ -50,6 +51,7 @@ class TopicSample:
     keys: Counter[str] = field(default_factory=Counter)
     schema_ids: set[int] = field(default_factory=set)
     documents: list[dict[str, Any]] = field(default_factory=list)
+    key_documents: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> TopicSample:
@@ -74,7 +76,10 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
                 sample.documents.append(json.loads(value or b""))
             key = message.key()
             framed, _ = _framed(registry, key, headers, "key")
-            sample.keys["none" if key is None else framed or _unframed(key, None)] += 1
+            key_kind = "none" if key is None else framed or _unframed(key, None)
+            sample.keys[key_kind] += 1
+            if key_kind == "json":
+                sample.key_documents.append(json.loads(key or b""))
     except KafkaException as error:
         raise unreachable(kafka, [error.args[0]]) from None
     return sample
