@@ -21,6 +21,7 @@ from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.schema_registry.wire_format import Part
 from topiclake.sources import declared_rows, registered_rows
+from topiclake.sources.layout import KEY_COLUMN
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
 
 
@@ -112,7 +113,13 @@ def _registered(
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
         counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
-    return schemas.columns(spark, codecs), snapshot, tuple(_versions(target, codecs)), counts
+    columns = schemas.columns(spark, codecs)
+    # As before the first batch. Versions that the table cannot take are refused by `planned`.
+    if target.transform is not None:
+        target.require_fit(snapshot, columns, may_widen=target.type_widening)
+    elif codecs.key is None and KEY_COLUMN in columns.names:
+        target.require_fit(snapshot, StructType([columns[KEY_COLUMN]]))
+    return columns, snapshot, tuple(_versions(target, codecs)), counts
 
 
 def _tagged(sample: DataFrame, schemas: BatchSchemas, codecs: Codecs) -> DataFrame:
@@ -141,6 +148,7 @@ def _declared(
     columns, enforced = declared_rows.columns(spark, values, layout), snapshot
     if target.transform is not None:
         columns, enforced = target.transform.columns(spark, columns), NO_TABLE
+    target.require_fit(snapshot, columns)
     if sample is None:
         return columns, snapshot, {}
     counted = declared_rows.decode(values, sample, layout, enforced).groupBy("reason").count().collect()

@@ -6,6 +6,7 @@ import time
 from datetime import datetime, timezone
 
 import pytest
+from pyspark.sql.types import StructType
 
 import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
@@ -144,3 +145,21 @@ def test_a_plan_is_refused_as_the_start_would_be(numbers):
     with pytest.raises(IngestError) as raised:
         tl.plan_ingest(numbers.spark, numbers.settings())
     assert raised.value.fields["reason"] == "checkpoint_gone"
+
+
+@pytest.mark.parametrize("refuse", [tl.plan_ingest, tl.start_ingest])
+def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
+    numbers.register("a")
+    ddl = "n BIGINT, m INT, _key STRING, _kafka STRUCT<partition: INT, offset: BIGINT>"
+    delta.ensure_table(numbers.spark, f"{numbers.folder}/table", StructType.fromDDL(ddl), {})
+    for given in (
+        {"value_format": "json", "value_schema": "n STRING"},
+        {"value_format": "json", "value_schema": "m BIGINT"},
+        {"key": "binary"},
+    ):
+        with pytest.raises(IngestError) as raised:
+            refuse(numbers.spark, numbers.settings(**given))
+        assert raised.value.fields["reason"] == "columns", given
+    with pytest.raises(IngestError) as raised:
+        refuse(numbers.spark, numbers.settings(), transform=lambda rows: rows.withColumn("m", rows["n"]))
+    assert raised.value.fields["reason"] == "columns"
