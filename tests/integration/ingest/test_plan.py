@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 import topiclake as tl
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError, TopicNotFoundError
+from topiclake.errors import IngestError, StorageError, TopicNotFoundError
 from topiclake.ingest.planned_ranges import PlannedRange
 from topiclake.ingest.planned_tables import PlannedSchema
 
@@ -163,3 +163,29 @@ def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
     with pytest.raises(IngestError) as raised:
         refuse(numbers.spark, numbers.settings(), transform=lambda rows: rows.withColumn("m", rows["n"]))
     assert raised.value.fields["reason"] == "columns"
+
+
+def test_a_table_with_rows_of_another_program_is_refused(numbers):
+    schema_id, spark = numbers.register("a"), numbers.spark
+    table, by_start = f"{numbers.folder}/table", (tl.plan_ingest, tl.start_ingest)
+    delta.ensure_table(spark, table, StructType.fromDDL("other INT"), {})
+    # The user may create the table, with constraints or clustering.
+    assert tl.plan_ingest(spark, numbers.settings()).tables[0].changes[0] == "new: n bigint"
+    spark.range(1).selectExpr("int(id) AS other").write.format("delta").mode("append").save(table)
+    for refuse in by_start:
+        with pytest.raises(IngestError) as raised:
+            refuse(spark, numbers.settings())
+        assert (raised.value.fields["reason"], raised.value.fields["table"]) == ("foreign", f"file:{table}")
+    assert delta.columns(spark, table).names == ["other"]
+    assert not (numbers.folder / "checkpoint").exists()
+    numbers.send("a", right(schema_id, 1))
+    numbers.ingested(numbers.settings(kafka_column="false"))
+    assert delta.read(spark, table).count() == 2
+
+
+def test_a_folder_that_cannot_be_written_is_refused_by_a_plan(numbers):
+    numbers.register("a")
+    (numbers.folder / "file").touch()
+    with pytest.raises(StorageError) as raised:
+        tl.plan_ingest(numbers.spark, numbers.settings(table_path=f"{numbers.folder}/file/table"))
+    assert raised.value.fields["reason"] == "no_folder"
