@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import topiclake as tl
-from tests.support.numbers_topic import Numbers, right
+from tests.support.numbers_topic import SCHEMA, Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError, TopicNotFoundError
 from topiclake.ingest.planned_ranges import PlannedRange
@@ -87,6 +87,19 @@ def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):
     assert textual.refusal.startswith("incompatible_schema: field n")
     assert (plan.has_changes, plan.records) == (True, 0)
     assert delta.columns(numbers.spark, table.path).names == ["n", "_kafka"]
+
+
+def test_a_plan_names_the_type_widening_that_a_version_needs(numbers):
+    subject, narrow = f"{numbers.name}-a-value", SCHEMA.replace("long", "int")
+    numbers.registry.register(subject, narrow)
+    delta.ensure_table(numbers.spark, f"{numbers.folder}/table", StructType.fromDDL("n INT"), {})
+    numbers.register("a")
+    _, wide = tl.plan_ingest(numbers.spark, numbers.settings()).tables[0].schemas
+    assert wide.refusal.startswith("incompatible_schema: n is int in the table and would become bigint")
+    assert "type_widening: true" in wide.refusal
+    (table,) = tl.plan_ingest(numbers.spark, numbers.settings(type_widening="true")).tables
+    assert [version.refusal for version in table.schemas] == ["", ""]
+    assert "n is int in the table and would become bigint" in table.changes
 
 
 def test_a_schema_that_no_subject_lists_is_asked_for_by_its_id(numbers):
