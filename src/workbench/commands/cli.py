@@ -387,7 +387,7 @@ cli.add_command(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 1 for an error that is printed as one line, 130 for Ctrl-C."""
+    """Run a command; return its exit code: 1 for an error and for wrong arguments, 130 for Ctrl-C."""
     processes.treat_sigterm_as_ctrl_c()
     # A browser that the demo's dashboard opens is no service, which `down` would stop.
     os.environ.pop(processes.HOME_MARK, None)
@@ -398,8 +398,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"✗ {error}", err=True)
         return 1
     except click.ClickException as error:
+        # Not click's 2, which is the exit code of a plan with changes.
         error.show()
-        return error.exit_code
+        return 1
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
         click.echo("✗ interrupted" if interrupted else "✗ aborted: nothing was changed", err=True)

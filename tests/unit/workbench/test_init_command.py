@@ -66,7 +66,7 @@ def test_a_container_of_azure_needs_a_token():
 
 
 def test_an_ingest_needs_a_pipeline_or_a_topic(capsys):
-    assert main(["ingest"]) == 2
+    assert main(["ingest"]) == 1
     assert "name a PIPELINE of conf/pipelines, or a --topic" in capsys.readouterr().err
 
 

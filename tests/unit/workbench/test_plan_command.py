@@ -83,3 +83,8 @@ def test_the_exit_code_says_whether_there_is_something_to_do(plan, code, monkeyp
     assert main(["plan", "orders", "-p", "env=s3", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == plan
     assert asked == [("plan.py", {"env": "s3", "pipeline": "orders"}, KEYS)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["gps", "--nope"], ["gps", "-p", "x"]])
+def test_wrong_arguments_are_an_error_and_no_changes(arguments):
+    assert main(["plan", *arguments]) == 1

@@ -93,8 +93,8 @@ def test_a_command_hands_its_mark_to_no_browser_that_it_opens(
 
 
 def test_an_unknown_command_or_notebook_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["start"]) == 2
-    assert cli.main(["run", "no_such_notebook.py"]) == 2
+    assert cli.main(["start"]) == 1
+    assert cli.main(["run", "no_such_notebook.py"]) == 1
     assert "no_such_notebook.py" in capsys.readouterr().err
 
 
@@ -105,7 +105,7 @@ def test_parameters_are_split_at_the_first_equals_sign() -> None:
 @pytest.mark.parametrize("given", [["a"], ["=1"], ["a=1", "a=2"]])
 def test_a_wrong_parameter_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     options = [part for pair in given for part in ("-p", pair)]
-    assert cli.main(["run", str(Path(__file__)), *options]) == 2
+    assert cli.main(["run", str(Path(__file__)), *options]) == 1
     assert repr(given[-1]) in capsys.readouterr().err
 
 
