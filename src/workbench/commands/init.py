@@ -173,7 +173,8 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
         if not value:
             remedy = f"topiclake init {request.name} --bootstrap {request.bootstrap} {option} <value>"
             raise ConfigError(f"a new environment needs {option}", remedy, env=env, reason="incomplete")
-    ca_file = {"ca_file": request.ca_file} if request.ca_file else {}
+    # Notebooks run in another folder than this command.
+    ca_file = {"ca_file": str(Path(request.ca_file).expanduser().resolve())} if request.ca_file else {}
     sections: dict[str, dict[str, Any]] = {
         "kafka": {"bootstrap_servers": request.bootstrap, **request.kafka, **ca_file},
         "schema_registry": {"url": request.registry, **ca_file},

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from topiclake.config.load import load_settings
-from workbench.commands.init import _pipeline_text, propose
+from workbench.commands.init import _environment, _pipeline_text, propose
 from workbench.commands.topic_options import Request
 from workbench.commands.topic_sample import TopicSample
 
@@ -81,3 +81,13 @@ def test_keys_without_a_clear_format_are_counted_and_not_proposed(propose_for, k
     pipeline, text = propose_for({"avro": 10}, keys)
     assert pipeline.key == "none"
     assert all(f"{name}: {count}" in text for name, count in keys.items())
+
+
+def test_a_relative_ca_file_is_found_from_the_folder_of_notebooks_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    request = Request(
+        "orders", "orders", bootstrap="b:1", registry="https://r", into="s3a://b", ca_file="ca.pem"
+    )
+    ((_, text),) = _environment(tmp_path, "orders", request).items()
+    sections = yaml.safe_load(text)
+    assert sections["kafka"]["ca_file"] == sections["schema_registry"]["ca_file"] == f"{tmp_path}/ca.pem"
