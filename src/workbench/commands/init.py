@@ -20,7 +20,7 @@ from topiclake.config.secret import SecretReader
 from topiclake.config.settings import Settings
 from topiclake.config.table_name import is_name
 from topiclake.errors import ConfigError, SubjectNotFoundError
-from topiclake.reasons import UNKNOWN_SCHEMA_ID
+from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.mount import require_writable, resolve_table
 from workbench.commands.topic_options import Request
@@ -272,11 +272,14 @@ def _key_format(
 
 
 def _clear_format(request: Request, sample: TopicSample, registry: SchemaRegistry) -> str:
-    counted = Counter({name: n for name, n in sample.formats.items() if name not in NO_FORMATS})
-    if not counted:
+    known = Counter({name: n for name, n in sample.formats.items() if name not in NO_FORMATS})
+    if not known:
         return _registered_format(request, sample, registry)
-    (name, most), *_ = counted.most_common(1)
-    if most >= CLEAR_SHARE * sum(counted.values()):
+    (name, most), *_ = known.most_common(1)
+    # The registry may learn a schema id later, so such a value does not speak against its formats.
+    ignored = (TOMBSTONE, UNKNOWN_SCHEMA_ID) if name in FORMATS.values() else (TOMBSTONE,)
+    counted = Counter({name: n for name, n in sample.formats.items() if name not in ignored})
+    if most >= CLEAR_SHARE * counted.total():
         return name
     counts = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
     raise ConfigError(

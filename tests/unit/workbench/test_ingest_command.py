@@ -40,6 +40,13 @@ def test_a_table_without_kafka_column_is_not_called_audited():
     assert "✓" not in text
 
 
+def test_a_run_that_only_fills_the_quarantine_names_the_next_command():
+    text = printed(RUN | {"rows_written": 0})
+    assert "try: topiclake quarantine list orders" in text
+    for run_ in (RUN, RUN | {"rows_written": 0, "quarantined": {}}):
+        assert "quarantine list" not in printed(run_)
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """Return the runs of notebooks that the command asked for; none takes place."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from topiclake.config.load import load_settings
+from topiclake.errors import ConfigError
 from workbench.commands.init import _environment, _pipeline_text, propose
 from workbench.commands.topic_options import Request
 from workbench.commands.topic_sample import TopicSample
@@ -91,3 +92,15 @@ def test_a_relative_ca_file_is_found_from_the_folder_of_notebooks_too(tmp_path, 
     ((_, text),) = _environment(tmp_path, "orders", request).items()
     sections = yaml.safe_load(text)
     assert sections["kafka"]["ca_file"] == sections["schema_registry"]["ca_file"] == f"{tmp_path}/ca.pem"
+
+
+@pytest.mark.parametrize("other", ["binary", "unknown_schema_id", "json"])
+def test_a_format_of_few_values_is_not_proposed(propose_for, other):
+    with pytest.raises(ConfigError) as raised:
+        propose_for({other: 499, "text": 1} if other != "json" else {other: 7, "text": 3})
+    assert (raised.value.fields["topic"], raised.value.fields["reason"]) == ("orders", "mixed")
+
+
+def test_values_that_say_nothing_do_not_count_against_a_format(propose_for):
+    sampled = {"avro": 4, "binary": 1, "tombstone": 100, "unknown_schema_id": 100}
+    assert propose_for(sampled)[0].value_format == "avro"

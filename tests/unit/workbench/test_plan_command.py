@@ -88,3 +88,10 @@ def test_the_exit_code_says_whether_there_is_something_to_do(plan, code, monkeyp
 @pytest.mark.parametrize("arguments", [[], ["gps", "--nope"], ["gps", "-p", "x"]])
 def test_wrong_arguments_are_an_error_and_no_changes(arguments):
     assert main(["plan", *arguments]) == 1
+
+
+def test_a_sample_without_a_valid_record_names_the_next_step():
+    table = PLAN["tables"][0] | {"sample": {"bad_magic": 1_000}}
+    assert "try: another value_format in conf/pipelines/orders.yaml" in printed(PLAN | {"tables": [table]})
+    for sample in ({}, {"ok": 1, "bad_magic": 999}):
+        assert "✗" not in printed(PLAN | {"tables": [table | {"sample": sample}]})
