@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topiclake.config.load import pipeline_names
-from topiclake.errors import TopiclakeError
+from topiclake.errors import StorageError, TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
 from workbench.commands.job import assignment_option, job
@@ -408,7 +409,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         click.echo("✗ interrupted", err=True)
         return 130
+    except OSError as error:
+        click.echo(f"✗ {_storage_error(error)}", err=True)
+        return 1
     return code if isinstance(code, int) else 0
+
+
+def _storage_error(error: OSError) -> StorageError:
+    """Return the sentence of an error of the disk that no other module expects."""
+    file = f"{error.filename}: " if error.filename else ""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StorageError(
+        f"{file}{error.strerror or error}",
+        "free space, or WORKBENCH_HOME and TMPDIR on a larger disk" if is_full else "",
+    )
 
 
 def _run_notebook(
