@@ -65,6 +65,7 @@ def test_a_plan_shows_ranges_evidence_versions_table_and_changes():
 
 def test_a_plan_without_changes_says_so():
     assert "✓ nothing to do" in printed(NOTHING)
+    assert "duration" not in printed(NOTHING)
 
 
 def test_a_first_run_takes_a_time_that_nobody_knows():
