@@ -202,6 +202,14 @@ def require_no_columns(load, registered):
         assert f"{key} " in error.cause
 
 
+def test_table_properties_are_a_parameter_as_json(load):
+    given = {"table_properties": '{"delta.appendOnly": "true"}'}
+    assert load(parameters=given).pipeline.table_properties == {"delta.appendOnly": "true"}
+    for wrong in ("delta.appendOnly=true", "[1]"):
+        error = refusal(load, parameters={"table_properties": wrong})
+        assert (error.fields["parameter"], error.fields["reason"]) == ("table_properties", "wrong")
+
+
 def test_environment_and_name_have_origins(tmp_path):
     conf = tmp_path / "conf"
     (conf / "pipelines").mkdir(parents=True)
