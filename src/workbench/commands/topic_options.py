@@ -13,6 +13,9 @@ from topiclake.errors import ConfigError
 
 _INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…; or <schema>.<table>"
 
+#: The options that have an effect without a broker of the user.
+_WITHOUT_BROKER = ("topic", "into", "env", "value_format")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -100,7 +103,13 @@ def require_no_options(options: Mapping[str, Any], allowed: Collection[str], con
 
 
 def make_request(name: str, options: Mapping[str, Any]) -> Request:
-    """Return what the options ask for; passwords and keys of a store are asked for here."""
+    """Return what the options ask for; passwords and keys of a store are asked for here.
+
+    Raises:
+        ConfigError: An option would be ignored.
+    """
+    if not options["bootstrap"]:
+        require_no_options(options, _WITHOUT_BROKER, "with --bootstrap")
     texts = {key: value or "" for key, value in options.items()}
     kafka: dict[str, str] = {}
     logins: dict[str, str] = {}
@@ -111,6 +120,9 @@ def make_request(name: str, options: Mapping[str, Any]) -> Request:
             kafka["sasl_mechanism"] = texts["sasl_mechanism"] or "PLAIN"
             logins["kafka-username"] = texts["username"] or _prompt("username at the broker", hidden=False)
             logins["kafka-password"] = _prompt(f"password of {logins['kafka-username']} at the broker")
+        else:
+            login = {name: options[name] for name in ("username", "sasl_mechanism")}
+            require_no_options(login, (), "with --security-protocol SASL_SSL or SASL_PLAINTEXT")
         if texts["registry_username"]:
             logins["registry-username"] = texts["registry_username"]
             logins["registry-password"] = _prompt(f"password of {texts['registry_username']} at the registry")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 
 import click
+import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from topiclake.errors import ConfigError
 from workbench.commands.cli import main
 from workbench.commands.show import print_rows
 from workbench.commands.topic_options import make_request, topic_options
@@ -50,6 +52,25 @@ def test_passwords_are_asked_for_and_not_shown():
     }
     assert not {"first", "second", "third", "AKIA"} & set(output.replace(":", " ").split())
     assert "first" not in repr(request)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        (("--registry", "http://r"), "--registry"),
+        (("--username", "me"), "--username"),
+        (("--registry-username", "me"), "--registry-username"),
+        (("--ca-file", "ca.pem"), "--ca-file"),
+        (("--scope", "team"), "--scope"),
+        (("--security-protocol", "SSL"), "--security-protocol"),
+        (("--bootstrap", "b:1", "--security-protocol", "SSL", "--username", "me"), "--username"),
+        (("--bootstrap", "b:1", "--sasl-mechanism", "PLAIN"), "--sasl-mechanism"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(given, option):
+    with pytest.raises(ConfigError) as raised:
+        requested("--topic", "orders", "--format", "json", *given)
+    assert raised.value.fields == {"option": option, "reason": "no_effect"}
 
 
 def test_a_bucket_may_be_opened_by_the_role_of_the_machine():
