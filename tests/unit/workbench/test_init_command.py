@@ -101,6 +101,11 @@ def test_columns_follow_the_values_of_json():
     assert columns_of([]) == ""
 
 
+def test_names_that_differ_only_in_case_are_one_column():
+    documents = [{"Id": 1, "to": {"Zip": "a", "zip": "b"}}, {"id": 2}]
+    assert columns_of(documents) == "`Id` BIGINT, `to` STRUCT<`Zip`: STRING>"
+
+
 def test_rows_are_shown_with_the_number_of_records():
     console = Console(width=100, record=True, file=io.StringIO())
     rows = [{"id": 1, "note": None, "_kafka": {"partition": 0, "offset": 7}}]
