@@ -51,6 +51,7 @@ class Proposal:
 
     keys: Mapping[str, tuple[Any, str]]
     evidence: str
+    partitions: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
 
     pipeline = conf / "pipelines" / f"{request.name}.yaml"
     # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
-    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, ""))
+    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, "", 0))
     settings = _load(conf, texts, request.name, read)
     require_writable(resolve_table(settings.storage, settings.pipeline.location))
     registry = SchemaRegistry.from_settings(settings.schema_registry)
@@ -233,11 +234,13 @@ def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> 
     evidence = f"{counts} of the newest {sum(sample.formats.values())} values" if counts else "no record yet"
     value_format = request.value_format or _clear_format(request, sample, registry)
     keys: dict[str, tuple[Any, str]] = {}
-    if value_format == PLAIN_AVRO:
-        keys["value_format"] = "avro", ""
+    is_plain = value_format == PLAIN_AVRO
+    keys["value_format"] = (
+        "avro" if is_plain else value_format,
+        "format of the values; records of another one go to quarantine",
+    )
+    if is_plain:
         keys["avro_form"] = "plain", "values name no schema: each has the newest version that it fits"
-    else:
-        keys["value_format"] = value_format, ""
     if value_format == "json":
         keys["value_schema"] = columns_of(sample.documents) or "value STRING", "columns of the table as DDL"
     if value_format in FORMATS.values():
@@ -247,7 +250,7 @@ def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> 
         keys["key"] = key_format, "format of the keys, for the column _key; none: no such column"
     if key_format == "json":
         keys["key_schema"] = columns_of(sample.key_documents), "columns of the keys as DDL"
-    return Proposal(keys, evidence + key_evidence)
+    return Proposal(keys, evidence + key_evidence, sample.partitions)
 
 
 def _key_format(
@@ -356,7 +359,8 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
     tables = root or "/mnt/datalake/delta"
     keys: dict[str, tuple[Any, str]] = {
         "env": (env, f"conf/{env}.yaml says where broker, registry and store are"),
-        "topic": (request.topic, ""),
+        "topic": (request.topic, f"a Spark task reads each of its partitions, {proposal.partitions} for now"),
+        # For a trial without a sample.
         "value_format": ("text", ""),
         **proposal.keys,
         "starting_offsets": (
@@ -374,7 +378,6 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
         f"# Sample: {proposal.evidence}.",
     ]
     for key, (value, comment) in keys.items():
-        if comment:
-            lines.append(f"# {comment}")
+        lines.append(f"# {comment}")
         lines.append(yaml.safe_dump({key: value}, width=10_000, allow_unicode=True).strip())
     return "\n".join(lines) + "\n"

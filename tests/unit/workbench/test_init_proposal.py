@@ -104,3 +104,12 @@ def test_a_format_of_few_values_is_not_proposed(propose_for, other):
 def test_values_that_say_nothing_do_not_count_against_a_format(propose_for):
     sampled = {"avro": 4, "binary": 1, "tombstone": 100, "unknown_schema_id": 100}
     assert propose_for(sampled)[0].value_format == "avro"
+
+
+@pytest.mark.parametrize("value_format", ["avro", "avro without schema id", "json", "text"])
+def test_each_key_has_a_comment_and_the_topic_its_partitions(propose_for, value_format):
+    _, text = propose_for({value_format: 10}, {"json": 10})
+    lines = text.splitlines()
+    keys = [number for number, line in enumerate(lines) if not line.startswith("#")]
+    assert all(lines[number - 1].startswith("# ") and lines[number - 1] != "# " for number in keys)
+    assert "3 for now" in lines[lines.index("topic: orders") - 1]
