@@ -7,8 +7,12 @@ import pytest
 from rich.console import Console
 
 from topiclake.errors import ConfigError
+from workbench.commands import init
 from workbench.commands.cli import cli, main
 from workbench.commands.ingest import KEYS, print_run
+from workbench.commands.init import CreatedPipeline, Proposal
+from workbench.commands.topic_options import Request
+from workbench.commands.topic_sample import TopicSample
 from workbench.runner import run
 
 RUN = {
@@ -90,3 +94,22 @@ def test_a_folder_is_compared_with_that_of_the_pipeline_without_a_topic_too(aske
         cli.main(["ingest", "gps", "--into", "./lake"], standalone_mode=False)
     assert raised.value.fields["key"] == "folder"
     assert asked == []
+
+
+def test_a_topic_without_a_pipeline_gets_one_first(asked, monkeypatch, capsys):
+    steps = []
+
+    def create(_home, request):
+        steps.append((request, list(asked)))
+        return CreatedPipeline(
+            (), TopicSample(3, 25), Proposal({"value_format": ("avro", "")}, "avro: 25", 3)
+        )
+
+    monkeypatch.setattr(init, "create_pipeline", create)
+    assert main(["ingest", "--topic", "shop.orders", "--into", "./lake", "--json"]) == 0
+    # The configuration precedes the run, and nothing of it is on standard output.
+    assert steps == [(Request("shop.orders", "shop.orders", into="./lake"), [])]
+    assert asked == [("ingest.py", {"pipeline": "shop.orders"}, KEYS)]
+    output = capsys.readouterr()
+    assert json.loads(output.out) == RUN
+    assert "25 records in 3 partitions" in output.err
