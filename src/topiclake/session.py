@@ -194,7 +194,10 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
     avro, *other_jars = (sorted(jars_folder.glob(f"{module}/target/jars/*.jar")) for module in JAR_MODULES)
     if not all([avro, *other_jars]):
         raise PlatformError(
-            f"Spark's jars are not in {jars_folder}", "make jars", folder=str(jars_folder), reason="jars"
+            f"Spark's jars are not in {jars_folder}",
+            "python -m workbench doctor",
+            folder=str(jars_folder),
+            reason="jars",
         )
     conf = spark_conf() | {
         "spark.master": "local[*]",

@@ -35,6 +35,8 @@ _EITHER = (("table", "table_path"), ("table_path", "table"))
 FROM_CONF = "from conf"
 #: The variable that Databricks sets on clusters and on serverless.
 _DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
+#: By parameter that is no key of the pipeline, the key of the settings.
+_PARAMETERS = {"storage": "storage.source", "env": "env"}
 #: The values of a widget that keep the value of the configuration files.
 UNSET = ("", FROM_CONF)
 
@@ -68,11 +70,11 @@ def load_settings(
     given = {key: value for key, value in parameters.items() if value not in UNSET}
     _refuse_code(name, given)
     folder = conf or find_conf()
+    named = set(given)
     env, layers = _read_layers(name, folder, given.pop("env", None))
     files, merged = list(layers), reduce(_merge, layers.values())
     pipelines = merged.pop("pipelines", None) or {}
     require_pipeline(name, {*pipelines, *_pipeline_files(folder)}, folder)
-    named = set(given)
     origins = _origins(name, folder, layers, named)
     if "storage" in given:
         merged = _merge(merged, {"storage": {"source": given.pop("storage")}})
@@ -96,12 +98,12 @@ def _read_layers(name: str, folder: Path, env: str | None) -> tuple[str, dict[Pa
     """Return the name of the environment, and the content of each file, the lowest layer first."""
     own = _pipeline_files(folder).get(name)
     of_pipeline = {} if own is None else _read_yaml(own)
-    usual_env = of_pipeline.pop("env", "databricks" if _DATABRICKS in os.environ else "local")
-    env = env or usual_env
+    named_env = {"env": of_pipeline.pop("env")} if "env" in of_pipeline else {}
+    env = env or named_env.get("env") or ("databricks" if _DATABRICKS in os.environ else "local")
     base, of_env = folder / "base.yaml", folder / f"{env}.yaml"
     layers = {base: _read_yaml(base)}
     if own is not None:
-        layers[own] = {"pipelines": {name: of_pipeline}}
+        layers[own] = named_env | {"pipelines": {name: of_pipeline}}
     layers[of_env] = _read_yaml(of_env)
     return env, layers
 
@@ -114,10 +116,13 @@ def _origins(
     for file, content in layers.items():
         sections = {key: value for key, value in content.items() if key != "pipelines"}
         pipeline = (content.get("pipelines") or {}).get(name) or {}
+        shown = str(file.relative_to(folder.parent))
+        if pipeline:
+            origins.setdefault("name", shown)
         for path, _ in leaves(sections | {"pipeline": pipeline}):
-            origins[path] = str(file.relative_to(folder.parent))
+            origins[path] = shown
     for key in parameters:
-        origins["storage.source" if key == "storage" else f"pipeline.{key}"] = "parameter"
+        origins[_PARAMETERS.get(key, f"pipeline.{key}")] = "parameter"
     return origins
 
 

@@ -15,8 +15,9 @@ from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
-#: Parameters that are settings of a pipeline, in addition to `env` and `pipeline`.
-KEYS = frozenset({*PipelineSettings.model_fields, "storage"})
+#: Parameters that are settings of a pipeline, in addition to `env` and `pipeline`; `decode_key` is the former
+#: name of `key: avro`.
+KEYS = frozenset({*PipelineSettings.model_fields, "storage", "decode_key"})
 
 
 def notebook_settings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Annotated, Any, Literal
@@ -23,6 +24,16 @@ REPLAYS = "_replays"
 def _as_list(value: object) -> object:
     """Accept names with commas between them, as a widget's value has them."""
     return tuple(listed(value)) if isinstance(value, str) else value
+
+
+def _as_mapping(value: object) -> object:
+    """Accept JSON, as a parameter has it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON such as {"delta.appendOnly": "true"}') from None
 
 
 def _check_trigger(value: str) -> str:
@@ -116,7 +127,7 @@ class PipelineSettings(SourceSettings):
     consumer_group: Text | None = None
     #: Table properties of Delta and Parquet, set when the table is created: retention, clustering,
     #: compression.
-    table_properties: dict[str, str] = Field(default_factory=dict)
+    table_properties: Annotated[dict[str, str], BeforeValidator(_as_mapping)] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod

@@ -99,6 +99,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, base_target.table, base_target.quarantine)
+    base_target.require_locations(spark, settings)
     with storage_errors(settings.storage, base_target.checkpoint):
         before = checkpoint.progress(spark, base_target.checkpoint)
     if pipeline.resume is None:

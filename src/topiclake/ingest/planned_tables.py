@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -21,7 +21,9 @@ from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.schema_registry.wire_format import Part
 from topiclake.sources import declared_rows, registered_rows
+from topiclake.sources.layout import KEY_COLUMN
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
+from topiclake.streaming import checkpoint
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class PlannedTable:
         changes: How the columns of an existing table would change, in words.
         schemas: The versions of the topic's subjects; none for values of a declared format.
         sample: Number of sampled records by reason: `ok`, or the reason for quarantine.
-        rows_per_second: Rate of the fastest micro-batch of the last run; None if no run has two commits.
+        rows_per_second: Rate of the fastest micro-batch of the last run with rows; None without such a run.
     """
 
     topic: str
@@ -80,21 +82,30 @@ def planned_table(
         tuple(evolution.changes(snapshot.columns, columns)) if exists else (),
         schemas,
         counts,
-        _rows_per_second(spark, target.table) if exists else None,
+        _rows_per_second(spark, target) if exists else None,
     )
 
 
-def _rows_per_second(spark: SparkSession, path: str) -> float | None:
-    """Return the rate of the fastest commit of the last run, without its first commit; None if unknown."""
-    commits = delta.history(spark, path).withColumn("run", F.get_json_object("batch", "$.run"))
-    by_run = Window.partitionBy("run").orderBy("version")
-    seconds = F.col("timestamp").cast("double") - F.lag("timestamp").over(by_run).cast("double")
-    rates = commits.where("run IS NOT NULL").select(
-        "version", "run", F.try_divide("rows", seconds).alias("rate")
+def _rows_per_second(spark: SparkSession, target: Target) -> float | None:
+    """Return the rate of the fastest micro-batch of the last run; None if no rate is known.
+
+    A micro-batch takes the time from its entry in the checkpoint to its commit in the table.
+    """
+    begun = checkpoint.begin_times(spark, target.checkpoint)
+    if begun is None:
+        return None
+    commits = delta.history(spark, target.table).select(
+        "version",
+        "rows",
+        F.col("timestamp").cast("double").alias("committed"),
+        F.get_json_object("batch", "$.run").alias("run"),
+        F.get_json_object("batch", "$.batch_id").cast("bigint").alias("batch_id"),
     )
-    newest = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
-    fastest = newest.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
-    return fastest[0]["rate"] if fastest else None
+    rate = F.try_divide("rows", F.col("committed") - F.col("begun"))
+    rates = commits.where("run IS NOT NULL").join(begun, "batch_id").withColumn("rate", rate)
+    by_run = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
+    newest = by_run.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
+    return newest[0]["rate"] if newest else None
 
 
 def _registered(
@@ -112,7 +123,13 @@ def _registered(
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
         counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
-    return schemas.columns(spark, codecs), snapshot, tuple(_versions(target, codecs)), counts
+    columns = schemas.columns(spark, codecs)
+    # As before the first batch. Versions that the table cannot take are refused by `planned`.
+    if target.transform is not None:
+        target.require_fit(snapshot, columns, may_widen=target.type_widening)
+    elif codecs.key is None and KEY_COLUMN in columns.names:
+        target.require_fit(snapshot, StructType([columns[KEY_COLUMN]]))
+    return columns, snapshot, tuple(_versions(target, codecs)), counts
 
 
 def _tagged(sample: DataFrame, schemas: BatchSchemas, codecs: Codecs) -> DataFrame:
@@ -141,6 +158,7 @@ def _declared(
     columns, enforced = declared_rows.columns(spark, values, layout), snapshot
     if target.transform is not None:
         columns, enforced = target.transform.columns(spark, columns), NO_TABLE
+    target.require_fit(snapshot, columns)
     if sample is None:
         return columns, snapshot, {}
     counted = declared_rows.decode(values, sample, layout, enforced).groupBy("reason").count().collect()

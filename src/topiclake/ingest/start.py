@@ -74,11 +74,7 @@ def start_ingest(
     require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, target.table, target.quarantine)
-    has_several_tables = settings.pipeline.has_table_for_each
-    for location in (
-        (target.checkpoint,) if has_several_tables else (target.table, target.quarantine, target.checkpoint)
-    ):
-        mount.require_writable(location)
+    target.require_locations(spark, settings)
     hooks = _hooks(settings)
     try:
         query = _start(spark, settings, target, hooks, transform)

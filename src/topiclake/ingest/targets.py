@@ -21,9 +21,11 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.row_transform import Function, RowTransform
+from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.storage import mount
+from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_counts, checkpoint
 from topiclake.streaming.batch_counts import TableCount
 
@@ -90,6 +92,31 @@ class Target:
     def table_rows(self, rows: DataFrame, table: StructType, unit: str) -> AbstractContextManager[DataFrame]:
         """Return the rows to write: valid rows, or those that `RowTransform.computed` makes of them."""
         return nullcontext(rows) if self.transform is None else self.transform.computed(rows, table, unit)
+
+    def require_locations(self, spark: SparkSession, settings: Settings) -> None:
+        """Check that a start can write its folders, and that an existing table is one of Topiclake.
+
+        Raises:
+            StorageError: A folder cannot be written.
+            IngestError: The table has rows of another writer, which have no `_kafka`.
+        """
+        if settings.pipeline.has_table_for_each:
+            mount.require_writable(self.checkpoint)
+            return
+        for location in (self.table, self.quarantine, self.checkpoint):
+            mount.require_writable(location)
+        if not self.schemas.layout.kafka:
+            return
+        with storage_errors(settings.storage, self.table):
+            columns = delta.columns(spark, self.table)
+            is_own = not columns or KAFKA_COLUMN in columns.names or delta.read(spark, self.table).isEmpty()
+        if not is_own:
+            raise IngestError(
+                f"the table {self.table} has rows without {KAFKA_COLUMN}, so another program wrote them",
+                "choose another table, or set kafka_column: false",
+                table=self.table,
+                reason="foreign",
+            )
 
     def require_fit(self, snapshot: TableSnapshot, columns: StructType, *, may_widen: bool = False) -> None:
         """Check that the table can take columns that only the configuration or the transform decides.

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from topiclake.errors import IngestError
 from topiclake.streaming.checkpoint_notes import read_if_exists
@@ -99,6 +100,19 @@ def last_planned(spark: SparkSession, path: str) -> int:
 def last_committed(spark: SparkSession, path: str) -> int:
     """Return the newest committed batch, or `NONE` if no such batch exists."""
     return _newest(_files(spark, f"{path}/{_COMMITS}"), _COMMITS)
+
+
+def begin_times(spark: SparkSession, path: str) -> DataFrame | None:
+    """Return when batches began: `batch_id BIGINT, begun DOUBLE`, in seconds since 1970.
+
+    Spark keeps the newest hundred batches. None: the checkpoint has not begun.
+    """
+    files = read_if_exists(lambda: spark.read.text(f"{path}/{_OFFSETS}", wholetext=True))
+    if files is None:
+        return None
+    begun_ms = F.regexp_extract("value", r'"batchTimestampMs":(\d+)', 1).try_cast("double")
+    batch_id = F.expr("try_cast(_metadata.file_name AS BIGINT)").alias("batch_id")
+    return files.select(batch_id, (begun_ms / 1000).alias("begun")).where("batch_id IS NOT NULL")
 
 
 def is_interrupted(spark: SparkSession, path: str) -> bool:

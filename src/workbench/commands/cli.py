@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topiclake.config.load import pipeline_names
-from topiclake.errors import TopiclakeError
+from topiclake.errors import StorageError, TopiclakeError
 from workbench.commands import logs as log_files
 from workbench.commands.activity import Activity
 from workbench.commands.job import assignment_option, job
-from workbench.commands.topic_options import Request, make_request, topic_options
+from workbench.commands.topic_options import Request, make_request, require_no_options, topic_options
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.jars import fetch_jars
@@ -240,7 +241,8 @@ def new(package: str, pipeline: str) -> None:
 def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options: str) -> None:
     """Ingest the topic of PIPELINE, conf/pipelines/<PIPELINE>.yaml, into its table, and audit it.
 
-    With --topic and without such a file, `init` writes it first.
+    With --topic and without such a file, `init` writes it first. An existing file must agree with --topic and
+    --into; --env is the parameter `env` of the run.
     """
     from workbench.commands.ingest import KEYS, print_run
     from workbench.commands.init import require_same
@@ -249,13 +251,15 @@ def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options
     pipeline = pipeline or options["topic"]
     if not pipeline:
         raise click.UsageError("name a PIPELINE of conf/pipelines, or a --topic")
-    if options["topic"]:
-        if pipeline in pipeline_names(home.project / "conf"):
-            require_same(home, pipeline, options["topic"], options["into"])
-        else:
-            _init(home, make_request(pipeline, options))
+    env = [f"env={options['env']}"] if options["env"] else []
+    parameters = _parameters([*assignments, *env], pipeline)
+    if pipeline in pipeline_names(home.project / "conf"):
+        require_no_options(options, ("topic", "into", "env"), "for a new pipeline")
+        require_same(home, pipeline, options["topic"], options["into"])
+    elif options["topic"]:
+        _init(home, make_request(pipeline, options))
     show = None if as_json else partial(print_run, pipeline=pipeline)
-    _run_notebook("ingest.py", _parameters(assignments, pipeline), KEYS, show)
+    _run_notebook("ingest.py", parameters, KEYS, show)
 
 
 @cli.command()
@@ -384,7 +388,7 @@ cli.add_command(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code: 1 for an error that is printed as one line, 130 for Ctrl-C."""
+    """Run a command; return its exit code: 1 for an error and for wrong arguments, 130 for Ctrl-C."""
     processes.treat_sigterm_as_ctrl_c()
     # A browser that the demo's dashboard opens is no service, which `down` would stop.
     os.environ.pop(processes.HOME_MARK, None)
@@ -395,8 +399,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"✗ {error}", err=True)
         return 1
     except click.ClickException as error:
+        # Not click's 2, which is the exit code of a plan with changes.
         error.show()
-        return error.exit_code
+        return 1
     except click.Abort as abort:
         interrupted = isinstance(abort.__cause__, KeyboardInterrupt)
         click.echo("✗ interrupted" if interrupted else "✗ aborted: nothing was changed", err=True)
@@ -404,7 +409,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         click.echo("✗ interrupted", err=True)
         return 130
+    except OSError as error:
+        click.echo(f"✗ {_storage_error(error)}", err=True)
+        return 1
     return code if isinstance(code, int) else 0
+
+
+def _storage_error(error: OSError) -> StorageError:
+    """Return the sentence of an error of the disk that no other module expects."""
+    file = f"{error.filename}: " if error.filename else ""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StorageError(
+        f"{file}{error.strerror or error}",
+        "free space, or WORKBENCH_HOME and TMPDIR on a larger disk" if is_full else "",
+    )
 
 
 def _run_notebook(

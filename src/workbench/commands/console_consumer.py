@@ -63,7 +63,7 @@ def consume(
     fetched = fetch_jars(lambda line: click.echo(line, err=True))
     jars = [fetched / module / "target" / "jars" for module in _MODULES]
     if not all(any(folder.glob("*.jar")) for folder in jars):
-        raise PlatformError("the console consumer's jars are missing", "make jars")
+        raise PlatformError("the console consumer's jars are missing", "python -m workbench doctor")
     os.environ.update(services.environment(home))
     conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
     settings = load_settings(first_pipeline(conf), {**parameters, "topic": topic}, secrets=secrets, conf=conf)

@@ -20,6 +20,7 @@ from topiclake.config.secret import SecretReader
 from topiclake.config.settings import Settings
 from topiclake.config.table_name import is_name
 from topiclake.errors import ConfigError, SubjectNotFoundError
+from topiclake.reasons import TOMBSTONE, UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage.mount import require_writable, resolve_table
 from workbench.commands.topic_options import Request
@@ -50,6 +51,7 @@ class Proposal:
 
     keys: Mapping[str, tuple[Any, str]]
     evidence: str
+    partitions: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
 
     pipeline = conf / "pipelines" / f"{request.name}.yaml"
     # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
-    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, ""))
+    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, "", 0))
     settings = _load(conf, texts, request.name, read)
     require_writable(resolve_table(settings.storage, settings.pipeline.location))
     registry = SchemaRegistry.from_settings(settings.schema_registry)
@@ -99,7 +101,7 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
 
 
 def require_same(home: Home, name: str, topic: str, into: str) -> None:
-    """Check that an existing pipeline reads `topic`, and writes into `into`.
+    """Check that an existing pipeline reads `topic`, and writes into `into`; "" is not compared.
 
     Raises:
         ConfigError: It reads or writes elsewhere.
@@ -113,10 +115,10 @@ def require_same(home: Home, name: str, topic: str, into: str) -> None:
         ("topic", keys.get("topic"), topic),
         (kind, location, expected_location),
     ):
-        if actual != expected:
+        if expected not in ("", actual):
             raise ConfigError(
                 f"pipeline {name} exists, and its {key} is {actual}, not {expected} (in {file})",
-                f"topiclake ingest {name}, or another name: topiclake ingest <name> --topic {topic}",
+                f"topiclake ingest {name}, or topiclake init <another name> --topic <topic>",
                 pipeline=name,
                 key=key,
                 found=actual,
@@ -172,7 +174,8 @@ def _environment(conf: Path, env: str, request: Request) -> dict[Path, str]:
         if not value:
             remedy = f"topiclake init {request.name} --bootstrap {request.bootstrap} {option} <value>"
             raise ConfigError(f"a new environment needs {option}", remedy, env=env, reason="incomplete")
-    ca_file = {"ca_file": request.ca_file} if request.ca_file else {}
+    # Notebooks run in another folder than this command.
+    ca_file = {"ca_file": str(Path(request.ca_file).expanduser().resolve())} if request.ca_file else {}
     sections: dict[str, dict[str, Any]] = {
         "kafka": {"bootstrap_servers": request.bootstrap, **request.kafka, **ca_file},
         "schema_registry": {"url": request.registry, **ca_file},
@@ -231,26 +234,55 @@ def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> 
     evidence = f"{counts} of the newest {sum(sample.formats.values())} values" if counts else "no record yet"
     value_format = request.value_format or _clear_format(request, sample, registry)
     keys: dict[str, tuple[Any, str]] = {}
-    if value_format == PLAIN_AVRO:
-        keys["value_format"] = "avro", ""
+    is_plain = value_format == PLAIN_AVRO
+    keys["value_format"] = (
+        "avro" if is_plain else value_format,
+        "format of the values; records of another one go to quarantine",
+    )
+    if is_plain:
         keys["avro_form"] = "plain", "values name no schema: each has the newest version that it fits"
-    else:
-        keys["value_format"] = value_format, ""
     if value_format == "json":
         keys["value_schema"] = columns_of(sample.documents) or "value STRING", "columns of the table as DDL"
-    if value_format in ("avro", "json_schema", "protobuf"):
+    if value_format in FORMATS.values():
         keys |= _subjects(request.topic, sample, registry)
-    if sample.keys["avro"]:
-        keys["decode_key"] = True, "keys are Avro: the column _key"
-    return Proposal(keys, evidence)
+    key_format, key_evidence = _key_format(request.topic, value_format, sample, registry)
+    if key_format:
+        keys["key"] = key_format, "format of the keys, for the column _key; none: no such column"
+    if key_format == "json":
+        keys["key_schema"] = columns_of(sample.key_documents), "columns of the keys as DDL"
+    return Proposal(keys, evidence + key_evidence, sample.partitions)
+
+
+def _key_format(
+    topic: str, value_format: str, sample: TopicSample, registry: SchemaRegistry
+) -> tuple[str, str]:
+    """Return the format that the sampled keys suggest, or "", and a text that says why."""
+    counted = Counter({name: n for name, n in sample.keys.items() if name != "none"})
+    if not counted:
+        return "", ""
+    counts = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
+    evidence = f"; keys: {counts}"
+    (name, most), *_ = counted.most_common(1)
+    if most < CLEAR_SHARE * counted.total() or name == UNKNOWN_SCHEMA_ID:
+        return "", f"{evidence} (no clear format: no column _key)"
+    if name not in FORMATS.values():
+        return {"text": "string"}.get(name, name), evidence
+    if value_format not in (*FORMATS.values(), PLAIN_AVRO):
+        return "", f"{evidence} (a key of {name} needs values of the registry: no column _key)"
+    if f"{topic}-key" not in registry.subjects():
+        return "", f"{evidence} (the registry has no subject {topic}-key: no column _key)"
+    return name, evidence
 
 
 def _clear_format(request: Request, sample: TopicSample, registry: SchemaRegistry) -> str:
-    counted = Counter({name: n for name, n in sample.formats.items() if name not in NO_FORMATS})
-    if not counted:
+    known = Counter({name: n for name, n in sample.formats.items() if name not in NO_FORMATS})
+    if not known:
         return _registered_format(request, sample, registry)
-    (name, most), *_ = counted.most_common(1)
-    if most >= CLEAR_SHARE * sum(counted.values()):
+    (name, most), *_ = known.most_common(1)
+    # The registry may learn a schema id later, so such a value does not speak against its formats.
+    ignored = (TOMBSTONE, UNKNOWN_SCHEMA_ID) if name in FORMATS.values() else (TOMBSTONE,)
+    counted = Counter({name: n for name, n in sample.formats.items() if name not in ignored})
+    if most >= CLEAR_SHARE * counted.total():
         return name
     counts = ", ".join(f"{name}: {count}" for name, count in counted.most_common())
     raise ConfigError(
@@ -327,7 +359,8 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
     tables = root or "/mnt/datalake/delta"
     keys: dict[str, tuple[Any, str]] = {
         "env": (env, f"conf/{env}.yaml says where broker, registry and store are"),
-        "topic": (request.topic, ""),
+        "topic": (request.topic, f"a Spark task reads each of its partitions, {proposal.partitions} for now"),
+        # For a trial without a sample.
         "value_format": ("text", ""),
         **proposal.keys,
         "starting_offsets": (
@@ -345,7 +378,6 @@ def _pipeline_text(request: Request, env: str, root: str, proposal: Proposal) ->
         f"# Sample: {proposal.evidence}.",
     ]
     for key, (value, comment) in keys.items():
-        if comment:
-            lines.append(f"# {comment}")
+        lines.append(f"# {comment}")
         lines.append(yaml.safe_dump({key: value}, width=10_000, allow_unicode=True).strip())
     return "\n".join(lines) + "\n"

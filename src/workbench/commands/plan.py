@@ -20,11 +20,19 @@ def print_plan(console: Console, plan: Mapping[str, Any]) -> None:
     console.print(_ranges_table(plan))
     for table in plan["tables"]:
         _print_table(console, table, plan["value_format"])
+        if table["sample"] and not table["sample"].get("ok"):
+            file = f"conf/pipelines/{plan['pipeline']}.yaml"
+            console.print(
+                f"✗ no sampled record would become a row; try: another value_format in {file}",
+                markup=False,
+                soft_wrap=True,
+            )
     started = "begins" if plan["is_first_start"] else "continues"
     console.print(f"checkpoint  {plan['checkpoint_path']} ({started})", markup=False, soft_wrap=True)
-    seconds = plan["seconds"]
-    duration = "unknown" if seconds is None else f"about {max(seconds, 1):,.0f} s, by the last run's rate"
-    console.print(f"duration    {duration}", markup=False, soft_wrap=True)
+    if plan["records"]:
+        seconds = plan["seconds"]
+        duration = "unknown" if seconds is None else f"about {max(seconds, 1):,.0f} s, by the last run's rate"
+        console.print(f"duration    {duration}", markup=False, soft_wrap=True)
     if not plan["has_changes"]:
         console.print("✓ nothing to do", markup=False)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from topiclake.errors import ConfigError
+
 _INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…; or <schema>.<table>"
+
+#: The options that have an effect without a broker of the user.
+_WITHOUT_BROKER = ("topic", "into", "env", "value_format")
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,31 @@ def topic_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def require_no_options(options: Mapping[str, Any], allowed: Collection[str], condition: str) -> None:
+    """Refuse an option that would be ignored.
+
+    Raises:
+        ConfigError: An option that is not one of `allowed` is given; it has an effect only `condition`.
+    """
+    for name, value in options.items():
+        if value and name not in allowed:
+            option = "--format" if name == "value_format" else f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"{option} has an effect only {condition}",
+                f"leave {option} out, or topiclake init <new pipeline> --bootstrap <host:port> …",
+                option=option,
+                reason="no_effect",
+            )
+
+
 def make_request(name: str, options: Mapping[str, Any]) -> Request:
-    """Return what the options ask for; passwords and keys of a store are asked for here."""
+    """Return what the options ask for; passwords and keys of a store are asked for here.
+
+    Raises:
+        ConfigError: An option would be ignored.
+    """
+    if not options["bootstrap"]:
+        require_no_options(options, _WITHOUT_BROKER, "with --bootstrap")
     texts = {key: value or "" for key, value in options.items()}
     kafka: dict[str, str] = {}
     logins: dict[str, str] = {}
@@ -92,6 +120,9 @@ def make_request(name: str, options: Mapping[str, Any]) -> Request:
             kafka["sasl_mechanism"] = texts["sasl_mechanism"] or "PLAIN"
             logins["kafka-username"] = texts["username"] or _prompt("username at the broker", hidden=False)
             logins["kafka-password"] = _prompt(f"password of {logins['kafka-username']} at the broker")
+        else:
+            login = {name: options[name] for name in ("username", "sasl_mechanism")}
+            require_no_options(login, (), "with --security-protocol SASL_SSL or SASL_PLAINTEXT")
         if texts["registry_username"]:
             logins["registry-username"] = texts["registry_username"]
             logins["registry-password"] = _prompt(f"password of {texts['registry_username']} at the registry")

@@ -42,6 +42,7 @@ class TopicSample:
         keys: The same of keys; `none` for records without a key.
         schema_ids: The schema ids that values name.
         documents: The JSON objects among the values.
+        key_documents: The JSON objects among the keys.
     """
 
     partitions: int
@@ -50,6 +51,7 @@ class TopicSample:
     keys: Counter[str] = field(default_factory=Counter)
     schema_ids: set[int] = field(default_factory=set)
     documents: list[dict[str, Any]] = field(default_factory=list)
+    key_documents: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> TopicSample:
@@ -74,7 +76,10 @@ def read_sample(kafka: KafkaSettings, registry: SchemaRegistry, topic: str) -> T
                 sample.documents.append(json.loads(value or b""))
             key = message.key()
             framed, _ = _framed(registry, key, headers, "key")
-            sample.keys["none" if key is None else framed or _unframed(key, None)] += 1
+            key_kind = "none" if key is None else framed or _unframed(key, None)
+            sample.keys[key_kind] += 1
+            if key_kind == "json":
+                sample.key_documents.append(json.loads(key or b""))
     except KafkaException as error:
         raise unreachable(kafka, [error.args[0]]) from None
     return sample
@@ -168,12 +173,26 @@ def _is_avro(content: bytes, schema: Any) -> bool:  # noqa: ANN401 (fastavro's s
 
 
 def columns_of(documents: Iterable[Mapping[str, Any]]) -> str:
-    """Return the columns of JSON objects as DDL; a field of several types is a STRING."""
+    """Return the columns of JSON objects as DDL; a field of several types is a STRING.
+
+    Of names that differ only in case, the first is a column: a table cannot have both.
+    """
     values: dict[str, list[Any]] = {}
     for document in documents:
         for name, value in document.items():
             values.setdefault(name, []).append(value)
-    return ", ".join(f"`{name.replace('`', '``')}` {_type(fields)}" for name, fields in values.items())
+    return ", ".join(f"{_quoted(name)} {_type(values[name])}" for name in _distinct(values))
+
+
+def _distinct(names: Iterable[str]) -> Iterable[str]:
+    distinct: dict[str, str] = {}
+    for name in names:
+        distinct.setdefault(name.lower(), name)
+    return distinct.values()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _type(values: list[Any]) -> str:
@@ -185,7 +204,8 @@ def _type(values: list[Any]) -> str:
 
 def _ddl(kind: Any) -> str:  # noqa: ANN401 (pyarrow has no types)
     if pyarrow.types.is_struct(kind):
-        fields = (f"`{inner.name.replace('`', '``')}`: {_ddl(inner.type)}" for inner in kind)
+        types = {inner.name: inner.type for inner in kind}
+        fields = (f"{_quoted(name)}: {_ddl(types[name])}" for name in _distinct(types))
         return f"STRUCT<{', '.join(fields)}>"
     if pyarrow.types.is_list(kind):
         return f"ARRAY<{_ddl(kind.value_type)}>"

@@ -38,25 +38,32 @@ def replace_bytes(file: Path, content: bytes) -> None:
 
 
 def write_all(texts: Mapping[Path, str], private: Collection[Path] = ()) -> None:
-    """Write files and the folders that they need, all of them or none.
+    """Write new files and the folders that they need, all of them or none.
 
     Args:
         texts: By file its text.
         private: The files that their owner alone may read.
 
     Raises:
-        StorageError: A file cannot be written; the files that were written before it are deleted.
+        StorageError: A file exists or cannot be written; the files that were written before it are deleted.
     """
-    written: list[Path] = []
+    for file in texts:
+        if file.exists():
+            raise StorageError(
+                f"{file} exists already", "delete it, or choose another name", file=str(file), reason="exists"
+            )
+    begun: list[Path] = []
     try:
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
+            begun.append(file)
             replace = replace_private if file in private else replace_bytes
             replace(file, text.encode("utf-8"))
-            written.append(file)
-    except OSError as error:
-        for earlier in written:
-            earlier.unlink(missing_ok=True)
+    except BaseException as error:
+        for new in begun:
+            new.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise StorageError(
             f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
         ) from None

@@ -52,7 +52,7 @@ class KafkaBroker(Service):
             KafkaError: The storage cannot be formatted.
         """
         if not any(self._jars.glob("kafka_*.jar")):
-            raise PlatformError(f"Kafka's jars are not in {self._jars}", "make jars")
+            raise PlatformError(f"Kafka's jars are not in {self._jars}", "python -m workbench doctor")
         super().prepare(java, ports)
         self.properties_file.touch(mode=0o600)
         self.properties_file.write_text(properties_text(self.settings(ports)), encoding="ascii")

@@ -110,7 +110,7 @@ def test_subjects_that_records_name_are_found(shop):
     shop.create()
     keys = shop.keys()
     assert (keys["subject_strategy"], keys["record_names"]) == ("topic_record_name", ["shop.Order"])
-    assert keys["decode_key"] is True
+    assert keys["key"] == "avro"
     assert keys["table_path"] == "/mnt/datalake/delta/orders"
 
 

@@ -202,6 +202,35 @@ def require_no_columns(load, registered):
         assert f"{key} " in error.cause
 
 
+def test_table_properties_are_a_parameter_as_json(load):
+    given = {"table_properties": '{"delta.appendOnly": "true"}'}
+    assert load(parameters=given).pipeline.table_properties == {"delta.appendOnly": "true"}
+    for wrong in ("delta.appendOnly=true", "[1]"):
+        error = refusal(load, parameters={"table_properties": wrong})
+        assert (error.fields["parameter"], error.fields["reason"]) == ("table_properties", "wrong")
+
+
+def test_environment_and_name_have_origins(tmp_path):
+    conf = tmp_path / "conf"
+    (conf / "pipelines").mkdir(parents=True)
+    (conf / "base.yaml").write_text(BASE)
+    (conf / "local.yaml").write_text("pipelines: {own: {mode: FAILFAST}}")
+    (conf / "test.yaml").write_text("")
+    own = conf / "pipelines" / "own.yaml"
+    keys = "topic: a\nview: a\ntable_path: /mnt/a\ncheckpoint_path: /mnt/c\n"
+
+    def origins(name="own", **parameters):
+        settings = load_settings(name, parameters, conf=conf)
+        return settings.env, settings.origins.get("env", "default"), settings.origins["name"]
+
+    own.write_text(keys)
+    assert origins() == ("local", "default", "conf/pipelines/own.yaml")
+    assert origins("gps") == ("local", "default", "conf/base.yaml")
+    own.write_text(keys + "env: test\n")
+    assert origins() == ("test", "conf/pipelines/own.yaml", "conf/pipelines/own.yaml")
+    assert origins(env="local") == ("local", "parameter", "conf/pipelines/own.yaml")
+
+
 def test_the_former_name_of_an_avro_key_is_accepted_and_named(load, caplog):
     assert load(parameters={"decode_key": "true"}).pipeline.key == "avro"
     assert "decode_key: true is read as key: avro" in caplog.text

@@ -1,6 +1,7 @@
 """Widgets and settings of a notebook, with the workbench's dbutils and with the stand-in of Databricks."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,10 @@ from topiclake.config.notebook import KEYS, notebook_settings
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils
 from workbench.dbutils.widgets import unused_parameters
+from workbench.notebook.files import read_notebook
+from workbench.notebook.parameters import widget_names
+
+PROJECT = Path(__file__).parents[3]
 
 BASE = """
 kafka: {bootstrap_servers: "base:9092"}
@@ -112,6 +117,12 @@ def test_where_the_pipeline_is_a_parameter_each_of_its_keys_is(make, conf, ignor
     assert ignored() == ["devices"]
     if isinstance(dbutils, DBUtils):
         assert unused_parameters(dbutils.widgets) == ["devices"]
+
+
+def test_the_former_name_of_an_avro_key_is_a_parameter(make, conf):
+    settings = notebook_settings(make({"decode_key": "true"}), pipeline=["gps"], conf=conf)
+    assert settings.pipeline.key == "avro"
+    assert "decode_key" in (widget_names(read_notebook(PROJECT / "notebooks" / "ingest.py")) or ())
 
 
 def test_the_first_of_several_pipelines_is_the_default(make, conf):

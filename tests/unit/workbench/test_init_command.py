@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 
 import click
+import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from topiclake.errors import ConfigError
 from workbench.commands.cli import main
 from workbench.commands.show import print_rows
 from workbench.commands.topic_options import make_request, topic_options
@@ -52,6 +54,25 @@ def test_passwords_are_asked_for_and_not_shown():
     assert "first" not in repr(request)
 
 
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        (("--registry", "http://r"), "--registry"),
+        (("--username", "me"), "--username"),
+        (("--registry-username", "me"), "--registry-username"),
+        (("--ca-file", "ca.pem"), "--ca-file"),
+        (("--scope", "team"), "--scope"),
+        (("--security-protocol", "SSL"), "--security-protocol"),
+        (("--bootstrap", "b:1", "--security-protocol", "SSL", "--username", "me"), "--username"),
+        (("--bootstrap", "b:1", "--sasl-mechanism", "PLAIN"), "--sasl-mechanism"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(given, option):
+    with pytest.raises(ConfigError) as raised:
+        requested("--topic", "orders", "--format", "json", *given)
+    assert raised.value.fields == {"option": option, "reason": "no_effect"}
+
+
 def test_a_bucket_may_be_opened_by_the_role_of_the_machine():
     request, _ = requested("--bootstrap", "b:1", "--into", "s3a://bucket", answers="\n")
     assert request.logins == {}
@@ -66,7 +87,7 @@ def test_a_container_of_azure_needs_a_token():
 
 
 def test_an_ingest_needs_a_pipeline_or_a_topic(capsys):
-    assert main(["ingest"]) == 2
+    assert main(["ingest"]) == 1
     assert "name a PIPELINE of conf/pipelines, or a --topic" in capsys.readouterr().err
 
 
@@ -78,6 +99,11 @@ def test_columns_follow_the_values_of_json():
     ]
     assert columns_of(documents) == "`a` DOUBLE, `b` STRING, `c` STRING, `d` STRUCT<`e`: ARRAY<BOOLEAN>>"
     assert columns_of([]) == ""
+
+
+def test_names_that_differ_only_in_case_are_one_column():
+    documents = [{"Id": 1, "to": {"Zip": "a", "zip": "b"}}, {"id": 2}]
+    assert columns_of(documents) == "`Id` BIGINT, `to` STRUCT<`Zip`: STRING>"
 
 
 def test_rows_are_shown_with_the_number_of_records():

@@ -65,6 +65,7 @@ def test_a_plan_shows_ranges_evidence_versions_table_and_changes():
 
 def test_a_plan_without_changes_says_so():
     assert "✓ nothing to do" in printed(NOTHING)
+    assert "duration" not in printed(NOTHING)
 
 
 def test_a_first_run_takes_a_time_that_nobody_knows():
@@ -83,3 +84,15 @@ def test_the_exit_code_says_whether_there_is_something_to_do(plan, code, monkeyp
     assert main(["plan", "orders", "-p", "env=s3", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == plan
     assert asked == [("plan.py", {"env": "s3", "pipeline": "orders"}, KEYS)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["gps", "--nope"], ["gps", "-p", "x"]])
+def test_wrong_arguments_are_an_error_and_no_changes(arguments):
+    assert main(["plan", *arguments]) == 1
+
+
+def test_a_sample_without_a_valid_record_names_the_next_step():
+    table = PLAN["tables"][0] | {"sample": {"bad_magic": 1_000}}
+    assert "try: another value_format in conf/pipelines/orders.yaml" in printed(PLAN | {"tables": [table]})
+    for sample in ({}, {"ok": 1, "bad_magic": 999}):
+        assert "✗" not in printed(PLAN | {"tables": [table | {"sample": sample}]})

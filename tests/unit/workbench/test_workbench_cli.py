@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from topiclake.errors import PlatformError, TopiclakeError
+from topiclake.errors import PlatformError, StorageError, TopiclakeError
 from workbench.commands import cli, demo, doctor, logs
 from workbench.commands.activity import Activity
 from workbench.host import processes
 from workbench.host.home import Home, State
+from workbench.runner import run
 from workbench.services import control as services
 from workbench.services.service import ServiceStatus
 
@@ -48,6 +49,24 @@ def test_an_error_ends_in_one_line_on_stderr_and_exit_code_1(
     monkeypatch.setattr(services, "up", fail)
     assert cli.main(["up"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "✗ the disk is full; try: make room [TL-000]"
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("/dev/full", "No space left on device; try: free space"),
+        ("/nowhere/x", "/nowhere/x: No such file or directory"),
+    ],
+)
+def test_an_error_of_the_disk_is_one_sentence(
+    path: str, cause: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "run_for_value", lambda *_: Path(path).write_text("x"))
+    assert cli.main(["plan", "gps"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("✗ ")
+    assert line.endswith(f"[{StorageError.id}]")
+    assert cause in line
 
 
 def test_ctrl_c_ends_with_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +112,8 @@ def test_a_command_hands_its_mark_to_no_browser_that_it_opens(
 
 
 def test_an_unknown_command_or_notebook_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["start"]) == 2
-    assert cli.main(["run", "no_such_notebook.py"]) == 2
+    assert cli.main(["start"]) == 1
+    assert cli.main(["run", "no_such_notebook.py"]) == 1
     assert "no_such_notebook.py" in capsys.readouterr().err
 
 
@@ -105,7 +124,7 @@ def test_parameters_are_split_at_the_first_equals_sign() -> None:
 @pytest.mark.parametrize("given", [["a"], ["=1"], ["a=1", "a=2"]])
 def test_a_wrong_parameter_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     options = [part for pair in given for part in ("-p", pair)]
-    assert cli.main(["run", str(Path(__file__)), *options]) == 2
+    assert cli.main(["run", str(Path(__file__)), *options]) == 1
     assert repr(given[-1]) in capsys.readouterr().err
 
 
