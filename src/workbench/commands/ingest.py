@@ -23,9 +23,9 @@ def print_run(console: Console, run: Mapping[str, Any], pipeline: str) -> None:
     table.add_row("rows in quarantine", f"{run['quarantine']['rows']:,}")
     table.add_row("table", escape(run["table"]["path"]))
     console.print(table)
-    if run["quarantined"] and not run["rows_written"]:
+    if run["quarantined"] and not run["table"]["rows"]:
         console.print(
-            f"✗ no record of this run became a row; try: topiclake quarantine list {pipeline}, then another "
+            f"✗ the table has no row; try: topiclake quarantine list {pipeline}, then another "
             f"value_format in conf/pipelines/{pipeline}.yaml",
             markup=False,
             soft_wrap=True,

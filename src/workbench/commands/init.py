@@ -249,7 +249,7 @@ def propose(request: Request, sample: TopicSample, registry: SchemaRegistry) -> 
     if key_format:
         keys["key"] = key_format, "format of the keys, for the column _key; none: no such column"
     if key_format == "json":
-        keys["key_schema"] = columns_of(sample.key_documents), "columns of the keys as DDL"
+        keys["key_schema"] = columns_of(sample.key_documents) or "key STRING", "columns of the keys as DDL"
     return Proposal(keys, evidence + key_evidence, sample.partitions)
 
 

@@ -20,7 +20,8 @@ def print_plan(console: Console, plan: Mapping[str, Any]) -> None:
     console.print(_ranges_table(plan))
     for table in plan["tables"]:
         _print_table(console, table, plan["value_format"])
-        if table["sample"] and not table["sample"].get("ok"):
+        # Records without a value say nothing about the format of values.
+        if not table["sample"].get("ok") and table["sample"].keys() - {"tombstone"}:
             file = f"conf/pipelines/{plan['pipeline']}.yaml"
             console.print(
                 f"✗ no sampled record would become a row; try: another value_format in {file}",

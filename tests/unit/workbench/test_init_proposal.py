@@ -40,9 +40,10 @@ REGISTRY = Registry("orders-value", "orders-key")
 def propose_for(tmp_path: Path):
     """Return the pipeline of a sample, as the configuration reads it, and the evidence."""
 
-    def proposed(formats, keys=(), registry=REGISTRY, **sample):
+    def proposed(formats, keys=(), registry=REGISTRY, document=None):
         counts = Counter(formats), Counter(dict(keys))
-        topic = TopicSample(3, 10, *counts, documents=[{"a": 1}], key_documents=[{"k": 1}], **sample)
+        documents, key_documents = ([{"a": 1}], [{"k": 1}]) if document is None else ([document], [document])
+        topic = TopicSample(3, 10, *counts, documents=documents, key_documents=key_documents)
         request = Request("orders", "orders")
         proposal = propose(request, topic, registry)
         text = _pipeline_text(request, "local", "file:///lake", proposal)
@@ -65,6 +66,11 @@ def test_each_clear_format_of_keys_is_proposed(propose_for, value_format, sample
     pipeline, _ = propose_for({value_format: 10}, {sampled: 9} | ({"avro": 1} if sampled != "none" else {}))
     assert pipeline.key == key
     assert pipeline.key_schema == ("`k` BIGINT" if key == "json" else None)
+
+
+def test_objects_without_fields_have_a_column_to_edit(propose_for):
+    pipeline, _ = propose_for({"json": 10}, {"json": 10}, document={})
+    assert (pipeline.value_schema, pipeline.key_schema) == ("value STRING", "key STRING")
 
 
 @pytest.mark.parametrize("key", ["avro", "json_schema", "protobuf"])

@@ -94,5 +94,5 @@ def test_wrong_arguments_are_an_error_and_no_changes(arguments):
 def test_a_sample_without_a_valid_record_names_the_next_step():
     table = PLAN["tables"][0] | {"sample": {"bad_magic": 1_000}}
     assert "try: another value_format in conf/pipelines/orders.yaml" in printed(PLAN | {"tables": [table]})
-    for sample in ({}, {"ok": 1, "bad_magic": 999}):
+    for sample in ({}, {"tombstone": 9}, {"ok": 1, "bad_magic": 999}):
         assert "✗" not in printed(PLAN | {"tables": [table | {"sample": sample}]})
