@@ -1,4 +1,4 @@
-"""Decoding values that are Protobuf in Confluent's framing: a message, as JSON, as columns."""
+"""Decoding values that are Protobuf in Confluent's framing: a message as columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from topiclake.formats.codec import (
     OWN,
@@ -24,7 +24,7 @@ from topiclake.formats.codec import (
 )
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
-from topiclake.formats.protobuf.decoding import Described
+from topiclake.formats.protobuf.message import Described
 from topiclake.schema_registry.wire_format import (
     GUID_HEADER_LENGTH,
     GUID_MAGIC_BYTE,
@@ -35,9 +35,7 @@ from topiclake.schema_registry.wire_format import (
     payload_of,
 )
 
-_CORRUPT = f"{OWN}corrupt"
-_JSON = f"{OWN}json"
-_PARSED = f"{OWN}parsed"
+_MESSAGE = f"{OWN}message"
 
 
 class ProtobufCodec(Codec):
@@ -93,21 +91,21 @@ class ProtobufCodec(Codec):
             undecoded = F.when(F.spark_partition_id() >= 0, null_decoded())
             return records.withColumn(decoded_name(part), undecoded)
         reader = event_type(records.sparkSession, self.reader)
-        converted = records.withColumn(_JSON, self._as_json(F.col(f"{part}_schema"), _message(part)))
-        parsed = F.when(F.spark_partition_id() >= 0, _parsed(F.col(f"{_JSON}.text"), reader))
-        is_valid = F.col(f"{_JSON}.text").isNotNull() & F.col(f"{_PARSED}.{_CORRUPT}").isNull()
-        fields = [F.col(_PARSED)[name].alias(name) for name in reader.names]
+        message = self._message(F.col(f"{part}_schema"), _payload(part), reader)
+        fields = [F.col(f"{_MESSAGE}.row")[name].alias(name) for name in reader.names]
+        is_valid = F.col(f"{_MESSAGE}.row").isNotNull()
         decoded = F.when(F.spark_partition_id() >= 0, decoded_row(fields, is_valid, part))
-        rows = converted.withColumn(_PARSED, parsed)
-        return rows.withColumn(decoded_name(part), decoded).drop(_JSON, _PARSED)
+        return records.withColumn(_MESSAGE, message).withColumn(decoded_name(part), decoded).drop(_MESSAGE)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
         """Say why a part is no message of its schema, if `payload` is not null; runs Python."""
-        converted = self._as_json(schema, F.when(payload.isNotNull(), _message(part)))
-        return F.coalesce(converted["error"], F.lit("a value does not fit the type of its column"))
+        if self.reader is None:
+            return F.lit(None).cast("string")
+        row = StructType.fromJson(json.loads(self.reader))
+        return self._message(schema, F.when(payload.isNotNull(), _payload(part)), row)["error"]
 
-    def _as_json(self, schema: Column, message: Column) -> Column:
-        return protobuf_decoding.as_json(message, schema, dict(self._described()))
+    def _message(self, schema: Column, payload: Column, row: StructType) -> Column:
+        return protobuf_decoding.decoded(payload, schema, dict(self._described()), row)
 
     def _described(self) -> Iterator[tuple[bytes, Described]]:
         for key, text in self.writers.items():
@@ -120,17 +118,10 @@ def event_type(_: SparkSession, reader: str) -> StructType:
     return StructType.fromJson(json.loads(reader))
 
 
-def _message(part: Part) -> Column:
+def _payload(part: Part) -> Column:
     """Return message indexes and message: the indexes follow the schema in the value, or in its header."""
     value, header = F.col(part), F.col(f"{part}_named")
     guid = F.substring(header, 1, 1) == F.lit(bytes([GUID_MAGIC_BYTE]))
     payload_start = F.when(guid, GUID_HEADER_LENGTH + 1).otherwise(HEADER_LENGTH + 1)
     in_header = F.concat(F.substring(header, payload_start, F.lit(2**31 - 1)), value)
     return F.when(header.isNull(), payload_of(value)).otherwise(in_header)
-
-
-def _parsed(text: Column, reader: StructType) -> Column:
-    framed = StructType([*reader.fields, StructField(_CORRUPT, StringType())])
-    # Doubles may be NaN or infinite. A cluster's time zone has no effect, because each time has a zone.
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowNonNumericNumbers": "true"}
-    return F.from_json(text, framed, options)

@@ -1,48 +1,38 @@
-"""Protobuf's messages as JSON that Spark reads exactly: a column of texts, made in Python."""
+"""Protobuf's messages as rows: a column of structs, made in Python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from topiclake.formats.protobuf.message import to_json
-
-#: A `FileDescriptorSet`, its main file last, and the full names of the messages that values may be.
-Described = tuple[bytes, list[str]]
+from topiclake.formats.protobuf import message
+from topiclake.formats.protobuf.message import Described
 
 
-def as_json(value: Column, schema: Column, schemas: Mapping[bytes, Described]) -> Column:
+def decoded(value: Column, schema: Column, schemas: Mapping[bytes, Described], row: StructType) -> Column:
     """Decode `value BINARY`: message indexes, as Confluent has them, and a message; runs Python.
 
     Args:
         value: Null if it is not to be decoded.
         schema: The key in `schemas` of the schema that it claims to have, BINARY.
         schemas: The schemas that records name.
+        row: The type of the rows.
 
     Returns:
-        STRUCT<text STRING, error STRING>: the message as JSON, or why it is no message; both null for a null.
-        The JSON is made for `from_json`: whole numbers of any length as such, bytes in base64, times in UTC.
+        STRUCT<row, error STRING>: the message as a row, or why it is no message; both null for a null.
     """
-    described = dict(schemas)
+    described, shape = dict(schemas), row.json()
 
-    def run(values: pd.Series, names: pd.Series) -> pd.DataFrame:
-        rows = [_row(value, name, described) for value, name in zip(values, names, strict=True)]
-        return pd.DataFrame(rows, columns=["text", "error"])
+    def run(values: pa.Array, names: pa.Array) -> pa.Array:
+        return message.decoded(values, names, described, shape)
 
-    pandas_udf: Any = F.pandas_udf  # its overloads know no schema as text
+    arrow_udf: Any = F.arrow_udf  # its overloads know no struct
+    result = StructType([StructField("row", row), StructField("error", StringType())])
     # Called once for each value, wherever Spark would like to have it twice.
-    decoded: Column = pandas_udf(run, "text STRING, error STRING").asNondeterministic()(value, schema)
-    return decoded
-
-
-def _row(
-    value: bytes | None, name: bytes | None, described: Mapping[bytes, Described]
-) -> tuple[str | None, str | None]:
-    schema = None if name is None else described.get(bytes(name))
-    if value is None or schema is None:
-        return None, None
-    return to_json(bytes(value), *schema)
+    rows: Column = arrow_udf(run, result).asNondeterministic()(value, schema)
+    return rows

@@ -1,158 +1,174 @@
-"""One Protobuf message as JSON that Spark reads exactly; Google's own library decodes it.
+"""Protobuf messages as columns of Arrow; Google's own library decodes them, one message at a time.
 
-Workers import this.
+The values of a field are read for many messages at once, so no row is made in Python. Workers import this.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_JSON_TYPES = [f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")]
-#: Makes JSON of one value of a field.
-_Convert = Callable[[Any], Any]
+from topiclake.formats.protobuf.columns import Build, arrow_type, scattered, struct_of
+
+#: A `FileDescriptorSet`, its main file last, and the full names of the messages that values may be.
+Described = tuple[bytes, list[str]]
+#: Messages of these rows fit the processor's cache: parsing and reading five fields takes 0.9 µs a row, and
+#: 1.6 µs in chunks of 10,000.
+_CHUNK = 1000
+#: Errors of bytes that are not a message, and of values that have no place in their columns.
+_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, json_format.Error)
 
 
-class _Field(NamedTuple):
-    """How one field becomes JSON.
+class _Kind(NamedTuple):
+    """A type of messages.
 
     Attributes:
-        name: Its name.
-        kind: `optional` (omitted if it is not set), `always`, `repeated` or `map`.
-        convert: Makes JSON of a value; None if the value is JSON already.
+        parse: Decodes a message; DecodeError: the bytes are not one.
+        has_required: Whether a message may lack a required field.
+        build: Makes rows of messages.
     """
 
-    name: str
-    kind: str
-    convert: _Convert | None
+    parse: Callable[[bytes], Any]
+    has_required: bool
+    build: Build
 
 
-def to_json(value: bytes, descriptors: bytes, names: Sequence[str]) -> tuple[str | None, str | None]:
-    """Decode message indexes, as Confluent has them, and a message.
+def decoded(
+    values: pa.Array, names: pa.Array, schemas: Mapping[bytes, Described], shape: str
+) -> pa.StructArray:
+    """Decode message indexes, as Confluent has them, and messages.
 
     Args:
-        value: Both, without the bytes that name the schema.
-        descriptors: A `FileDescriptorSet`, its main file last.
-        names: Full names of the messages that values may be.
+        values: Both, without the bytes that name the schema; null if a value is not to be decoded.
+        names: The keys in `schemas` of the schemas of the values.
+        schemas: The schemas that values name.
+        shape: The type of the rows, as `StructType.json()` has it.
 
     Returns:
-        The message as JSON, and None; or None, and why it is no message.
+        Structs of `row` and `error`: the message as a row, or why it is no message; else both are null.
     """
+    starts = range(0, len(values), _CHUNK) or [0]
+    chunks = [
+        _chunk(values.slice(start, _CHUNK), names.slice(start, _CHUNK), schemas, shape) for start in starts
+    ]
+    return pa.concat_arrays(chunks)
+
+
+def _chunk(
+    values: pa.Array, names: pa.Array, schemas: Mapping[bytes, Described], shape: str
+) -> pa.StructArray:
+    errors: list[str | None] = [None] * len(values)
+    readers: dict[bytes, _Reader] = {}
+    kinds: dict[int, tuple[_Kind, list[int], list[Any]]] = {}
+    for row, (value, name) in enumerate(zip(_as_bytes(values), _as_bytes(names), strict=True)):
+        if value is None or name is None or name not in schemas:
+            continue
+        try:
+            if name not in readers:
+                descriptors, allowed = schemas[name]
+                readers[name] = _reader(descriptors, tuple(allowed), shape)
+            kind, begin = readers[name].kind(value)
+            message = kind.parse(value[begin:])
+            if kind.has_required:
+                _require_all(message)
+        except DecodeError:
+            errors[row] = "it is cut off, or no message of its schema"
+            continue
+        except _ERRORS as error:
+            errors[row] = f"{error}"[:1000]
+            continue
+        _, rows, messages = kinds.setdefault(id(kind), (kind, [], []))
+        rows.append(row)
+        messages.append(message)
+    row_type = arrow_type(json.loads(shape))
+    built = [_built(*each, errors) for each in kinds.values()]
+    rows = [row for each, _ in built for row in each]
+    decoded_rows = pa.concat_arrays([array for _, array in built] or [pa.nulls(0, row_type)])
+    return pa.StructArray.from_arrays(
+        [scattered(decoded_rows, rows, len(values)), pa.array(errors, pa.string())], names=["row", "error"]
+    )
+
+
+def _as_bytes(values: pa.Array) -> list[bytes | None]:
+    # 25 times as fast as `to_pylist`.
+    found: list[bytes | None] = values.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _require_all(message: Any) -> None:  # noqa: ANN401 (the library has no types)
+    if not message.IsInitialized():
+        raise ValueError(f"it lacks what is required: {', '.join(message.FindInitializationErrors())}")
+
+
+def _built(
+    kind: _Kind, rows: list[int], messages: list[Any], errors: list[str | None]
+) -> tuple[list[int], pa.Array]:
+    """Make rows of messages; return the numbers of those that are rows, and the rows."""
     try:
-        return _reader(descriptors, tuple(names)).read(value), None
-    except DecodeError:
-        return None, "it is cut off, or no message of its schema"
-    except (ValueError, OverflowError, RecursionError, json_format.SerializeToJsonError) as error:
-        return None, f"{error}"[:1000]
+        return rows, kind.build(messages)
+    except _ERRORS:
+        # A value has no place in its column: the messages are made rows one by one, to find it.
+        found = [
+            (row, _alone(kind, row, message, errors)) for row, message in zip(rows, messages, strict=True)
+        ]
+    arrays = [array for _, array in found if array is not None]
+    return [row for row, array in found if array is not None], pa.concat_arrays(arrays or [kind.build([])])
+
+
+def _alone(kind: _Kind, row: int, message: Any, errors: list[str | None]) -> pa.Array | None:  # noqa: ANN401
+    try:
+        return kind.build([message])
+    except _ERRORS as error:
+        errors[row] = f"{error}"[:1000]
+        return None
 
 
 @lru_cache(maxsize=256)
-def _reader(descriptors: bytes, names: tuple[str, ...]) -> _Reader:
+def _reader(descriptors: bytes, names: tuple[str, ...], shape: str) -> _Reader:
     """Return the reader of a schema's messages; each process makes it once."""
-    return _Reader(descriptors, names)
+    return _Reader(descriptors, names, json.loads(shape))
 
 
 class _Reader:
-    """Reads the messages of one schema."""
+    """Reads the messages of one schema as rows of one type."""
 
-    def __init__(self, descriptors: bytes, names: tuple[str, ...]) -> None:
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
+    def __init__(self, descriptors: bytes, names: tuple[str, ...], shape: Any) -> None:  # noqa: ANN401 (JSON)
+        described = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
         self._pool = descriptor_pool.DescriptorPool()
-        for file in files:
+        for file in described:
             self._pool.Add(file)
-        self._main = files[-1]
+        self._main = described[-1]
         self._names = names
-        self._classes: dict[tuple[int, ...], tuple[Any, list[_Field]]] = {}
-        self._fields: dict[str, list[_Field]] = {}
+        self._shape = shape
+        files = [self._pool.FindFileByName(file.name) for file in described]
+        self._has_required = any(_has_required(file.message_types_by_name.values()) for file in files)
+        self._kinds: dict[tuple[int, ...], _Kind] = {}
 
-    def read(self, value: bytes) -> str:
-        """Return a message as JSON; raises DecodeError or ValueError if it is no message."""
-        path, begin = _indexes(value)
-        message_class, fields = self._class_of(tuple(path))
-        message = message_class.FromString(value[begin:])
-        if not message.IsInitialized():
-            lacking = ", ".join(message.FindInitializationErrors())
-            raise ValueError(f"it lacks what is required: {lacking}")
-        return json.dumps(_as_json(message, fields), ensure_ascii=False)
-
-    def _class_of(self, path: tuple[int, ...]) -> tuple[Any, list[_Field]]:
-        if path not in self._classes:
+    def kind(self, value: bytes) -> tuple[_Kind, int]:
+        """Return the type of a message, and where the message begins; ValueError: it has none."""
+        # Nearly all values begin like this: the first message.
+        path, begin = ((0,), 1) if value[:1] == b"\0" else _indexes(value)
+        if path not in self._kinds:
             name = _full_name(self._main, path)
             if name not in self._names:
                 raise ValueError(f"it is a {name}, and the table takes {', '.join(self._names)}")
-            descriptor = self._pool.FindMessageTypeByName(name)
-            message_class = message_factory.GetMessageClass(descriptor)
-            self._classes[path] = message_class, self._fields_of(descriptor)
-        return self._classes[path]
-
-    def _fields_of(self, descriptor: Any) -> list[_Field]:  # noqa: ANN401 (the library has no types)
-        if descriptor.full_name not in self._fields:
-            # Before its fields are known: one of them may be of the same message.
-            fields = self._fields[descriptor.full_name] = []
-            for field in descriptor.fields:
-                value_field, kind = field, "optional"
-                if field.message_type is not None and field.message_type.GetOptions().map_entry:
-                    value_field, kind = field.message_type.fields_by_name["value"], "map"
-                elif field.is_repeated:
-                    kind = "repeated"
-                elif not field.has_presence:
-                    kind = "always"
-                fields.append(_Field(field.name, kind, self._conversion(value_field)))
-        return self._fields[descriptor.full_name]
-
-    def _conversion(self, field: Any) -> _Convert | None:  # noqa: ANN401
-        message = field.message_type
-        if field.type == field.TYPE_ENUM:
-            names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-            # A number that the schema does not name is from a newer version.
-            return lambda value: names.get(value) or str(value)
-        if field.type == field.TYPE_BYTES:
-            return lambda value: b64encode(value).decode("ascii")
-        if message is None:
-            return None
-        if message.full_name == "google.protobuf.Timestamp":
-            return _timestamp
-        if message.full_name in _JSON_TYPES:
-            return lambda value: json_format.MessageToJson(value, indent=None, ensure_ascii=False)
-        if message.file.name == "google/protobuf/wrappers.proto":
-            inner = self._conversion(message.fields_by_name["value"])
-            return lambda value: inner(value.value) if inner else value.value
-        if not message.fields:
-            return lambda value: True
-        fields = self._fields_of(message)
-        return lambda value: _as_json(value, fields)
+            message = self._pool.FindMessageTypeByName(name)
+            parse = message_factory.GetMessageClass(message).FromString
+            self._kinds[path] = _Kind(parse, self._has_required, struct_of(message, self._shape))
+        return self._kinds[path], begin
 
 
-def _as_json(message: Any, fields: Sequence[_Field]) -> dict[str, Any]:  # noqa: ANN401
-    result: dict[str, Any] = {}
-    for name, kind, convert in fields:
-        if kind == "optional" and not message.HasField(name):
-            continue
-        value = getattr(message, name)
-        if kind == "map":
-            result[name] = {_key(key): convert(each) if convert else each for key, each in value.items()}
-        elif kind == "repeated":
-            result[name] = [convert(each) for each in value] if convert else list(value)
-        else:
-            result[name] = convert(value) if convert else value
-    return result
-
-
-def _key(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _timestamp(value: Any) -> str:  # noqa: ANN401
-    at = _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+def _has_required(messages: Iterable[Any]) -> bool:
+    return any(
+        any(field.is_required for field in message.fields) or _has_required(message.nested_types)
+        for message in messages
+    )
 
 
 def _full_name(file: Any, path: Sequence[int]) -> str:  # noqa: ANN401
@@ -166,7 +182,7 @@ def _full_name(file: Any, path: Sequence[int]) -> str:  # noqa: ANN401
     return ".".join(names)
 
 
-def _indexes(value: bytes) -> tuple[list[int], int]:
+def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Read message indexes; return them and the position at which the message begins."""
     count, end = _number(value, 0)
     if not 0 <= count <= len(value):
@@ -176,7 +192,7 @@ def _indexes(value: bytes) -> tuple[list[int], int]:
         index, end = _number(value, end)
         indexes.append(index)
     # An empty list of indexes names the first message of a file.
-    return indexes or [0], end
+    return tuple(indexes) or (0,), end
 
 
 def _number(value: bytes, begin: int) -> tuple[int, int]:
