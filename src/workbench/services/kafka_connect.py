@@ -160,7 +160,7 @@ class KafkaConnect(Service):
     def _request(
         self, ports: Mapping[str, int], method: str, path: str, seconds: float = 2.0, **options: object
     ) -> dict[str, Any] | str:
-        """Return the JSON of an answer, which may be an error's, or why there is none."""
+        """Return the JSON of an answer, which may be an error's; or the cause, if Connect does not answer."""
         port = ports["kafka-connect"]
         response = send_request(port, method, f"{self.address(ports)}{path}", seconds, **options)
         if isinstance(response, str):
@@ -203,7 +203,7 @@ def connector_settings(prefix: str, form: Form = "avro") -> dict[str, str]:
         "topic.prefix": prefix,
         "topic.creation.default.partitions": str(PARTITIONS),
         "topic.creation.default.replication.factor": "1",
-        # By default a truncate is left out.
+        # By default Debezium skips a truncate.
         "skipped.operations": "none",
         "provide.transaction.metadata": "true",
         # Names of the connector and its task in each record.
