@@ -225,7 +225,8 @@ def connector_settings(prefix: str, form: Form = "avro") -> dict[str, str]:
 
 
 def _cause(trace: str) -> str:
-    """Return the last cause of a stack trace."""
+    """Return the last cause of a stack trace, without the middle of a long text: its end says what to do."""
     lines = [line.strip() for line in trace.splitlines()]
     causes = [line for line in lines if line.startswith("Caused by:")] or lines[:1]
-    return causes[-1].removeprefix("Caused by: ")[:400] if causes else "it gives no reason"
+    text = causes[-1].removeprefix("Caused by: ") if causes else "it gives no reason"
+    return text if len(text) <= 400 else f"{text[:150]} … {text[-250:]}"

@@ -151,6 +151,11 @@ def test_changes_are_records_in_each_form_and_a_killed_connect_loses_none(home: 
         ]
         assert ends
         assert max(ends) > 1
+
+    # A connector whose position is lost, for example.
+    wait_until(partial(has_dropped_slot, home, CONNECTOR), 60)
+    wait_until(lambda: status(home, [connect])[0].state == "silent", 60)
+    assert "no longer available on the server" in status(home, [connect])[0].detail
     assert down(home) == ["kafka", "kafka-connect", "postgres", "schema-registry"]
 
 
@@ -213,6 +218,20 @@ def has_lengths(addresses: Addresses, prefix: str, expected: dict[str, int]) -> 
 def has_last(addresses: Addresses, prefix: str, form: Form) -> bool:
     changes = read_changes(addresses, f"{prefix}.public.customers", form)
     return bool(of_key(changes, {"id": -100}, "c"))
+
+
+def has_dropped_slot(home: Home, name: str) -> bool:
+    """Drop a slot, if its connector does not hold it at this moment."""
+    slot = f"FROM pg_replication_slots WHERE slot_name = '{name}'"
+    try:
+        execute(
+            home,
+            f"SELECT pg_terminate_backend(active_pid) {slot}",
+            f"SELECT pg_drop_replication_slot(slot_name) {slot}",
+        )
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
 
 
 def execute(home: Home, *statements: str) -> list[tuple[object, ...]]:
