@@ -46,7 +46,7 @@ jars: jars/target/.ready  ## fetch the jars that jars/*/pom.xml pin
 
 jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml) $(shell find jars -name '*.java')
 	@command -v mvn >/dev/null || { echo "Maven is missing; try: apt-get install maven"; exit 1; }
-	@echo "== jars (about 190 MB the first time)"
+	@echo "== jars (about 210 MB the first time)"
 	mvn -B -ntp -q -f jars/pom.xml clean process-resources
 	@$(PYTHON) jars/sums.py
 	@mkdir -p jars/target && touch $@

@@ -26,6 +26,7 @@ FILES = {
         "deploy/kubernetes/taxi-archive.yaml",
         "docs/databricks.md",
         "docs/installation.md",
+        "docs/change-data-source.md",
         "docs/kubernetes.md",
         "Makefile",
         "CONTRIBUTING.md",
@@ -95,6 +96,11 @@ def disagreements(files: dict[str, str]) -> list[str]:
         "deploy/kubernetes/Dockerfile": [f"FROM topiclake-spark:{jvm['spark.version']}\n"],
         "deploy/kubernetes/taxi-publish.yaml": application,
         "deploy/kubernetes/taxi-archive.yaml": application,
+        "docs/change-data-source.md": [
+            f"connect-runtime:{jvm['kafka.version']}`",
+            f"debezium-connector-postgres:{jvm['debezium.version']}`",
+            f"apicurio-registry-utils-converter:{jvm['apicurio.converter.version']}`",
+        ],
         "docs/databricks.md": [
             f"cp dist/topiclake-{version[1]}-py3-none-any.whl ",
             f"lake/topiclake-{version[1]}-py3-none-any.whl\n",
@@ -184,6 +190,7 @@ def test_versions_agree_everywhere() -> None:
         ("deploy/kubernetes/taxi-publish.yaml", "sparkVersion: 4.1.1", "sparkVersion: 4.0.1"),
         ("deploy/kubernetes/taxi-archive.yaml", "image: topiclake:0.2.0", "image: topiclake:0.3.0"),
         ("docs/kubernetes.md", "topiclake-spark:4.1.1", "topiclake-spark:4.0.1"),
+        ("docs/change-data-source.md", "postgres:3.3.1.Final", "postgres:3.3.0.Final"),
         ("docs/databricks.md", "lake/topiclake-0.2.0-py3", "lake/topiclake-0.3.0-py3"),
         ("docs/installation.md", "/topiclake-0.2.0-py3", "/topiclake-0.3.0-py3"),
     ],

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SERVICE_NAMES = ("kafka", "schema-registry")
-MORE_LOGS = ("azure", "s3", "spark-master", "spark-worker-1", "spark-worker-2")
+MORE_LOGS = ("azure", "s3", "postgres", "kafka-connect", "spark-master", "spark-worker-1", "spark-worker-2")
+STORES = ("azure", "s3")
 _SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
 
 
@@ -49,7 +50,8 @@ def cli() -> None:
     "extras",
     type=click.Choice(sorted(services.EXTRAS)),
     multiple=True,
-    help="A blob store (notebooks: -p env=local-<name>), or a cluster for notebooks; may be repeated.",
+    help="A blob store (notebooks: -p env=local-<name>), a database whose changes are topics, or a cluster "
+    "for notebooks; may be repeated.",
 )
 def up(extras: tuple[str, ...]) -> None:
     """Start the services, keep them running, and print their addresses."""
@@ -61,7 +63,7 @@ def up(extras: tuple[str, ...]) -> None:
     click.echo(f"datalake         {addresses.datalake}")
     for service in services.status(home):
         if service.name not in SERVICE_NAMES:
-            stored = f"  (notebooks: -p env=local-{service.name})" if service.name in services.EXTRAS else ""
+            stored = f"  (notebooks: -p env=local-{service.name})" if service.name in STORES else ""
             click.echo(f"{service.name:<16} {service.address}{stored}")
     click.echo("stop them with   python -m workbench down")
 

@@ -24,7 +24,7 @@ from workbench.host.program_cache import OnProgress
 #: Names a settings file of Ivy, such as the one of `spark.jars.ivySettings`: a company's mirror.
 SETTINGS_VARIABLE = "WORKBENCH_IVY_SETTINGS"
 #: Size of all artifacts together, for the progress.
-TOTAL_MB = 190
+TOTAL_MB = 210
 PROGRESS_SECONDS = 5.0
 
 #: Maven Central by Ivy's own default. The lock has all artifacts, so no poms: a mirror may lack a parent.

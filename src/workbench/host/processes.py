@@ -24,6 +24,8 @@ CREATED_TOLERANCE_SECONDS = 2.0
 GRACE_SECONDS = 20.0
 #: The variables by which a process is recognized: the home that it belongs to, and the service that it runs.
 HOME_MARK, SERVICE_MARK = "WORKBENCH_SERVICE_OF", "WORKBENCH_SERVICE"
+#: The variable of a process that another signal than SIGTERM ends.
+STOP_MARK = "WORKBENCH_STOP_SIGNAL"
 _LAST_THREADS_SECONDS = 5.0
 _ERROR_LINES = 200
 #: The most specific pattern first: the root cause of a stack trace, an exception, a line marked as an error.
@@ -113,9 +115,13 @@ def session_of(pid: int) -> int | None:
 
 
 def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> None:
-    """End processes: SIGTERM, then SIGKILL for those that still run; Ctrl-C while waiting kills at once."""
+    """End processes: SIGTERM, then SIGKILL for those that still run; Ctrl-C while waiting kills at once.
+
+    A process that was started with `STOP_MARK` gets that signal first.
+    """
     running = list(processes)
-    _signal(running, signal.SIGTERM)
+    for process in running:
+        _signal([process], signal.Signals[_environment(process).get(STOP_MARK, "SIGTERM")])
     try:
         _, running = psutil.wait_procs(running, timeout=grace_seconds)
     finally:

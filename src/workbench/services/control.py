@@ -18,6 +18,8 @@ from workbench.host.java import require_java
 from workbench.host.program_cache import OnProgress
 from workbench.services.azurite import Azurite
 from workbench.services.kafka_broker import KafkaBroker
+from workbench.services.kafka_connect import KafkaConnect
+from workbench.services.postgres import Postgres
 from workbench.services.s3_gateway import S3Gateway
 from workbench.services.schema_registry import SchemaRegistry
 from workbench.services.service import Addresses, Service, ServiceStatus
@@ -28,6 +30,7 @@ _REPORT_SECONDS = 5.0
 #: The services that `up --with` accepts.
 EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
     "azure": lambda home: [Azurite(home)],
+    "postgres": lambda home: [Postgres(home), KafkaConnect(home)],
     "s3": lambda home: [S3Gateway(home)],
     "spark": cluster,
 }

@@ -1,0 +1,152 @@
+"""Debezium's topics of the shop, read without the library: records, and the rows that they lead to."""
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any, Literal
+
+import fastavro
+import requests
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from workbench.services.kafka_connect import PARTITIONS
+from workbench.services.service import Addresses
+
+UNAVAILABLE = "__debezium_unavailable_value"
+KEYS = {
+    "customers": ("id",),
+    "products": ("sku",),
+    "orders": ("id",),
+    "order_lines": ("order_id", "line"),
+    "reviews": ("id",),
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A record; `key` and `value` are what its form holds, without a schema."""
+
+    partition: int
+    offset: int
+    key: dict[str, Any] | None
+    value: Any
+    headers: dict[str, Any]
+
+
+def read_changes(
+    addresses: Addresses, topic: str, form: Literal["avro", "json_schema", "json"]
+) -> list[Change]:
+    """Return all records of a topic, by partition and offset."""
+    decode = {"avro": _avro_decoder(addresses), "json_schema": _payload, "json": json.loads}[form]
+    settings = {
+        "bootstrap.servers": addresses.kafka_bootstrap_servers,
+        "group.id": "shop",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer, changes, ended = Consumer(settings), [], 0
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    while ended < PARTITIONS:
+        message = consumer.poll(30)
+        assert message is not None, topic
+        if message.error():
+            ended += 1
+            continue
+        key, value = (None if part is None else decode(part) for part in (message.key(), message.value()))
+        named: Any = message.headers() or ()
+        headers = {name: json.loads(content) for name, content in named}
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        changes.append(Change(partition, offset, key, value, headers))
+    consumer.close()
+    return sorted(changes, key=lambda change: (change.partition, change.offset))
+
+
+def rows_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
+    """Return the rows that the changes of a table lead to, as `plain_rows` writes them."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for change in sorted((one for one in changes if one.value), key=_order):
+        if change.value["op"] == "t":
+            rows.clear()
+            continue
+        assert change.key is not None
+        key = tuple(change.key[name] for name in KEYS[table])
+        if change.value["op"] == "d":
+            rows.pop(key, None)
+            continue
+        row = {name: _plain(name, value) for name, value in change.value["after"].items()}
+        old = change.headers.get("__debezium.oldkey", change.key)
+        before = last.get(tuple(old[name] for name in KEYS[table]), {})
+        for name, value in row.items():
+            if value in (UNAVAILABLE, UNAVAILABLE.encode()):
+                row[name] = before[name]
+        rows[key] = last[key] = row
+    return [rows[key] for key in sorted(rows)]
+
+
+def _order(change: Change) -> tuple[int, int]:
+    # Transactions overlap, so a partition is not in the order of the log; a key's records are.
+    return change.value["source"]["lsn"], change.offset
+
+
+def plain_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the database: numbers and moments as Debezium's defaults have them."""
+    return [{name: _stored(value) for name, value in row.items()} for row in rows]
+
+
+def _stored(value: object) -> object:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return _micros(moment)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()).days
+    return str(value) if type(value).__name__ == "UUID" else value
+
+
+def _plain(name: str, value: Any) -> object:
+    if value is None or value == UNAVAILABLE:
+        return value
+    if name in ("price", "credit") and isinstance(value, str):
+        return Decimal(int.from_bytes(base64.b64decode(value), "big", signed=True)).scaleb(-2)
+    if name == "photo" and isinstance(value, str):
+        return base64.b64decode(value)
+    if name == "created_at" or name == "ordered_at":
+        return _micros(datetime.fromisoformat(value.replace("Z", "+00:00")))
+    return json.loads(value) if name == "attributes" else value
+
+
+def _micros(moment: datetime) -> int:
+    elapsed = moment - _EPOCH
+    return (elapsed.days * 86_400 + elapsed.seconds) * 10**6 + elapsed.microseconds
+
+
+def _payload(content: bytes) -> Any:
+    record = json.loads(content)
+    assert set(record) == {"schema", "payload"}
+    return record["payload"]
+
+
+def _avro_decoder(addresses: Addresses) -> Callable[[bytes], Any]:
+    schemas: dict[int, Any] = {}
+
+    def decode(content: bytes) -> Any:
+        assert content[0] == 0
+        number = int.from_bytes(content[1:5], "big")
+        if number not in schemas:
+            url = f"{addresses.schema_registry_url}/schemas/ids/{number}"
+            schemas[number] = fastavro.parse_schema(
+                json.loads(requests.get(url, timeout=30).json()["schema"])
+            )
+        stream = io.BytesIO(content[5:])
+        record = fastavro.schemaless_reader(stream, schemas[number], None)
+        assert not stream.read()
+        return record
+
+    return decode
