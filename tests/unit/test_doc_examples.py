@@ -46,6 +46,15 @@ EXECUTED = {
 }
 #: Blocks of other pages, by their first line: the test of the same, or the reason that no test executes it.
 OTHER_BLOCKS = {
+    (
+        "change-data-source.md",
+        "python -m workbench up --with postgres",
+    ): "tests/integration/workbench/test_postgres.py",
+    ("change-data-source.md", "import os"): "tests/integration/workbench/test_postgres.py",
+    (
+        "change-data-source.md",
+        "from workbench.host.home import Home",
+    ): "tests/integration/workbench/test_postgres.py",
     ("databricks.md", "make wheel"): "it needs Databricks",
     ("databricks.md", "databricks secrets create-scope topiclake"): "it needs Databricks",
     ("databricks.md", "databricks bundle validate -t dev"): "it needs Databricks",
