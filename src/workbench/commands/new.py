@@ -22,6 +22,27 @@ _FILES = {
 }
 
 
+#: The pipelines that the project brings: no user's own.
+EXAMPLES = frozenset({"gps", "isp", "nest", "nest_locations", "taxi", "taxi_delta", "wikimedia"})
+
+
+def own_pipeline(home: Home) -> str:
+    """Return the only pipeline of the project that is no example.
+
+    Raises:
+        ConfigError: None or several exist.
+    """
+    names = sorted({*pipeline_names(home.project / "conf")} - EXAMPLES)
+    if len(names) != 1:
+        raise ConfigError(
+            f"the package needs one pipeline, and the project has {', '.join(names) or 'none'} of your own",
+            "topiclake new <package> --pipeline <name>",
+            reason="pipeline",
+            allowed=tuple(names),
+        )
+    return names[0]
+
+
 def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
     """Write the files of a package that transforms the rows of a pipeline; return them.
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from topiclake.errors import ConfigError, StorageError
-from workbench.commands.new import create_package
+from workbench.commands.cli import main
+from workbench.commands.new import EXAMPLES, create_package, own_pipeline
 from workbench.host.home import Home
 from workbench.jobs.bundle_model import Job
 from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
+
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -64,6 +68,32 @@ def test_a_name_that_cannot_be_used_is_refused(home, package, pipeline, sentence
     with pytest.raises(ConfigError, match=sentence):
         create_package(home, package, pipeline)
     assert files(home) == before
+
+
+def test_without_a_name_the_only_pipeline_that_is_no_example_is_used(home):
+    pipelines = home.project / "conf" / "pipelines"
+    (pipelines / "gps.yaml").write_text("topic: gps\n")
+    assert own_pipeline(home) == "orders"
+    (pipelines / "hits.yaml").write_text("topic: hits\n")
+    with pytest.raises(ConfigError) as raised:
+        own_pipeline(home)
+    assert raised.value.fields == {"reason": "pipeline", "allowed": ("hits", "orders")}
+    (pipelines / "hits.yaml").unlink()
+    (pipelines / "orders.yaml").unlink()
+    with pytest.raises(ConfigError, match="has none"):
+        own_pipeline(home)
+
+
+def test_the_examples_are_the_pipelines_of_the_project():
+    listed = ["git", "ls-files", "conf/pipelines/*.yaml"]
+    tracked = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    assert {Path(name).stem for name in tracked.split()} == EXAMPLES
+
+
+def test_the_command_needs_no_pipeline_if_there_is_one(home, monkeypatch, capsys):
+    monkeypatch.chdir(home.project)
+    assert main(["new", "my_orders"]) == 0
+    assert "Pipeline orders" in (home.project / "notebooks" / "my_orders.py").read_text("utf-8")
 
 
 def test_a_file_that_exists_stays(home):
