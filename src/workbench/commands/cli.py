@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
@@ -232,7 +233,8 @@ def new(package: str, pipeline: str) -> None:
     home = Home.find()
     for file in create_package(home, package, pipeline or own_pipeline(home)):
         click.echo(f"written    {file}")
-    click.echo(f"next       python -m workbench run notebooks/{package}.py")
+    # The project may be the copy of a wheel, which is not the working folder.
+    click.echo(f"next       topiclake run {shlex.quote(str(home.project / 'notebooks' / f'{package}.py'))}")
 
 
 @cli.command()

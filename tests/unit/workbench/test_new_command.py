@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -39,6 +41,7 @@ def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
     assert sorted({*files(home)} - {*before}) == [
         "conf/jobs/my_orders.job.yml",
         "notebooks/my_orders.py",
+        "pyproject.toml",
         "src/my_orders/__init__.py",
         "src/my_orders/rows.py",
         "tests/test_my_orders.py",
@@ -93,7 +96,21 @@ def test_the_examples_are_the_pipelines_of_the_project():
 def test_the_command_needs_no_pipeline_if_there_is_one(home, monkeypatch, capsys):
     monkeypatch.chdir(home.project)
     assert main(["new", "my_orders"]) == 0
-    assert "Pipeline orders" in (home.project / "notebooks" / "my_orders.py").read_text("utf-8")
+    notebook = home.project / "notebooks" / "my_orders.py"
+    assert "Pipeline orders" in notebook.read_text("utf-8")
+    assert capsys.readouterr().out.splitlines()[-1] == f"next       topiclake run {notebook}"
+
+
+def test_the_project_file_is_written_once_and_finds_all_packages(home):
+    file = home.project / "pyproject.toml"
+    assert file in create_package(home, "my_orders", "orders")
+    text = file.read_text("utf-8")
+    assert file not in create_package(home, "other", "orders")
+    assert file.read_text("utf-8") == text
+    built = ["-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", "dist", "."]
+    subprocess.run([sys.executable, *built], cwd=home.project, check=True, capture_output=True)
+    (wheel,) = (home.project / "dist").glob("my_orders-0.1.0-*.whl")
+    assert {"my_orders/rows.py", "other/rows.py"} <= set(ZipFile(wheel).namelist())
 
 
 def test_a_file_that_exists_stays(home):
