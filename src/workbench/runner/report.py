@@ -97,11 +97,11 @@ def _header(facts: RunFacts) -> str:
         "Started": f"{facts.started.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC",
         "Duration": f"{facts.seconds:.1f} s",
         "Result": facts.result,
-    } | exit_rows(facts.exit_value)
+    }
     left = 'style="text-align:left"'
     cells = "".join(
-        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{_one_line(value)}</td></tr>"
-        for name, value in rows.items()
+        f"<tr><th {left}>{_one_line(name)}</th><td {left}>{_one_line(value)}</td></tr>"
+        for name, value in (*rows.items(), *exit_rows(facts.exit_value).items())
     )
     return f"<table>{cells}</table>"
 

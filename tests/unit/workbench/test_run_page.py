@@ -67,7 +67,13 @@ def test_each_exit_value_has_its_rows(exit_value, rows):
     assert exit_rows(exit_value) == rows
 
 
+def test_a_key_of_the_exit_value_hides_no_fact_of_the_run():
+    table = page(json.dumps({"Result": "all good"})).partition("</table>")[0]
+    assert ">succeeded<" in table
+    assert ">all good<" in table
+
+
 def test_a_long_exit_value_is_cut_and_is_no_html():
-    shown = header(page(json.dumps({"<i>": "<b>" * 900})))
-    assert shown["&lt;i&gt;"].startswith("&lt;b&gt;")
+    shown = header(page(json.dumps({"<i>\n\n# x": "<b>" * 900})))
+    assert shown["&lt;i&gt;<br/># x"].startswith("&lt;b&gt;")
     assert len(exit_rows("x" * 900)["Exit value"]) == EXIT_CHARACTERS
