@@ -26,9 +26,14 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,The plan
+# DBTITLE 1,Offsets that the ingest would read
 plan = tl.plan_ingest(spark, settings)
-print(plan.to_json(indent=2))
+display(plan.offsets(spark))
+
+# COMMAND ----------
+
+# DBTITLE 1,Sample, schemas and table of each topic
+display(plan.summary(spark))
 
 # COMMAND ----------
 

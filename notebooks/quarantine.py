@@ -32,7 +32,7 @@ tl.mount(dbutils, settings.storage, spark)
 reason, replayed = dbutils.widgets.get("reason"), None
 if dbutils.widgets.get("action") == "replay":
     replayed = tl.replay_quarantine(spark, settings, [reason] if reason else [])
-    print(replayed.to_json(indent=2))
+    print(replayed)
 
 # COMMAND ----------
 

@@ -85,7 +85,7 @@ display(
 
 # DBTITLE 1,Files and rows of the archive
 summary = archive.summary() if is_parquet else tl.summarize(spark, settings, query)
-print(summary.to_json(indent=2))
+display(summary.counts(spark))
 
 # COMMAND ----------
 

@@ -1,4 +1,4 @@
-"""Takes the pictures of the tutorials (`make screenshots`): runs each, and takes charts of its saved page."""
+"""Takes pictures of saved pages (`make screenshots`): charts of each tutorial, and the top of an ingest."""
 
 from __future__ import annotations
 
@@ -26,34 +26,37 @@ CHARTS = {
     "04_taxi": ("Trips by month",),
     "05_wikimedia": ("Edits of bots and of people", "Edits per window"),
 }
+INGEST = "ingest"
 #: A million trips, the tutorial's default, take minutes.
 PARAMETERS = {"04_taxi": ("-p", "trips=20000")}
 
 
 @click.command()
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), default=Path(__file__).parent)
-@click.argument("tutorials", nargs=-1)
-def main(to: Path, tutorials: tuple[str, ...]) -> None:
-    """Run the TUTORIALS, by default all, and take their pictures."""
+@click.argument("names", nargs=-1)
+def main(to: Path, names: tuple[str, ...]) -> None:
+    """Run the notebooks NAMES, by default the tutorials and `ingest`, and take their pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         home = Home(Path(folder) / "home", PROJECT)
         services.up(home, click.echo)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            for tutorial in tutorials or CHARTS:
-                take(browser, saved_page(home, tutorial), tutorial, to)
+            for name in names or (*CHARTS, INGEST):
+                if name == INGEST:
+                    saved_page(home, "gps_publish")
+                    take_ingest(browser, saved_page(home, INGEST), to)
+                else:
+                    saved = saved_page(home, f"tutorials/{name}", *PARAMETERS.get(name, ()))
+                    take(browser, saved, name, to)
         finally:
             browser.close()
             services.down(home, click.echo)
 
 
-def saved_page(home: Home, tutorial: str) -> Path:
-    """Run a tutorial, and return the page of the run."""
+def saved_page(home: Home, notebook: str, *options: str) -> Path:
+    """Run a notebook, and return the page of the run."""
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "workbench", "run", f"notebooks/tutorials/{tutorial}.py"),
-            *PARAMETERS.get(tutorial, ()),
-        ],
+        [sys.executable, "-m", "workbench", "run", f"notebooks/{notebook}.py", *options],
         cwd=PROJECT,
         env=environ | {"WORKBENCH_HOME": str(home.folder)},
         stdout=subprocess.PIPE,
@@ -81,6 +84,19 @@ def take(browser: Browser, saved: Path, tutorial: str, to: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         chart.screenshot(path=file)
         click.echo(f"{file}: {file.stat().st_size // 1024} kB")
+    page.close()
+
+
+def take_ingest(browser: Browser, saved: Path, to: Path) -> None:
+    """Take the top of an ingest's page: the facts of the run, and its result."""
+    page = browser.new_page(viewport={"width": 1100, "height": 700}, color_scheme="light")
+    page.goto(saved.as_uri())
+    table = page.locator("table").first
+    box = table.bounding_box()
+    assert box is not None  # noqa: S101 - an element that is shown has a box
+    file = to / "ingest_page.png"
+    page.screenshot(path=file, clip={"x": 0, "y": 0, "width": 1100, "height": box["y"] + box["height"] + 20})
+    click.echo(f"{file}: {file.stat().st_size // 1024} kB")
     page.close()
 
 

@@ -163,7 +163,7 @@ assert dict(starts) == {"latest": 0, "earliest": published}
 
 # DBTITLE 1,Library: a plan
 plan = tl.plan_ingest(spark, run.settings("positions"))
-print(plan.to_json(indent=2))
+display(plan.summary(spark))
 assert plan.records == published
 
 # COMMAND ----------
@@ -262,12 +262,20 @@ def with_times(rows):
 # COMMAND ----------
 
 # DBTITLE 1,Kafka → Delta
-def run_article(checkpoint="gps/_checkpoints/kafka", table="gps"):
-    """Run the article's stream until it has caught up; return the number of rows in the table."""
+def start_article(checkpoint, table):
+    """Start the article's stream, which ends when it has caught up."""
     rows = decoded(stream("earliest"), "PERMISSIVE").drop("key").writeStream.format("delta").outputMode("append")
     rows = rows.option("checkpointLocation", run.located(checkpoint)).trigger(availableNow=True)
-    rows.start(run.located(table)).awaitTermination()
+    return rows.start(run.located(table))
+
+def rows_of(table):
+    """Return the number of rows in a table."""
     return spark.read.format("delta").load(run.located(table)).count()
+
+def run_article():
+    """Run the article's stream until it has caught up; return the number of rows in the table."""
+    start_article("gps/_checkpoints/kafka", "gps").awaitTermination()
+    return rows_of("gps")
 
 # The second run continues at the checkpoint, and finds nothing new.
 assert (run_article(), run_article()) == (published, published)
@@ -416,12 +424,26 @@ displayHTML(track_map(gps.where("timestamp > '1970-01-01'").withColumn("deviceId
 
 # COMMAND ----------
 
-# DBTITLE 1,Wrong: a repeated batch
+# DBTITLE 1,A batch, then the article's stream
 def append(table, options):
     """Append the recorded positions to a table; return its number of rows."""
     positions.write.format("delta").mode("append").options(**options).save(run.located(table))
-    return spark.read.format("delta").load(run.located(table)).count()
+    return rows_of(table)
 
+batch_rows, stream_rows = append("both", {}), raw.count()
+start_article("checkpoints/both", "both").awaitTermination()
+assert (batch_rows, rows_of("both")) == (published, published + stream_rows)
+
+# COMMAND ----------
+
+# DBTITLE 1,Wrong: positions of batch and stream
+# The stream knows nothing of the batch: each recorded position is in the table twice.
+twice = spark.read.format("delta").load(run.located("both")).groupBy("deviceId", "timestamp").count()
+assert twice.where("deviceId BETWEEN 0 AND 2000 AND count < 2").count() == 0
+
+# COMMAND ----------
+
+# DBTITLE 1,Wrong: a repeated batch
 assert (append("batch", {}), append("batch", {})) == (published, 2 * published)
 
 # COMMAND ----------
@@ -466,8 +488,12 @@ display(spark.table("counts_now").orderBy("deviceId"))
 # DBTITLE 1,Wrong: each record twice
 held = raw.count()
 assert held == published + 5 + 2 * newer
-assert run_article("checkpoints/instance_1", "instances") == held
-assert run_article("checkpoints/instance_2", "instances") == 2 * held
+spark.createDataFrame([], decoded(raw, "PERMISSIVE").drop("key").schema).write.format("delta").save(run.located("instances"))
+instance_1 = start_article("checkpoints/instance_1", "instances")
+instance_2 = start_article("checkpoints/instance_2", "instances")
+assert instance_1.awaitTermination(300)
+assert instance_2.awaitTermination(300)
+assert rows_of("instances") == 2 * held
 
 # COMMAND ----------
 

@@ -398,6 +398,20 @@ assert notifications.where("is_wrong").count() == notifications.where("NOT is_wr
 
 # COMMAND ----------
 
+# DBTITLE 1,Plain Spark: Parquet files
+to_files = camera.writeStream.format("parquet").option("path", f"{plain}/parquet").trigger(availableNow=True)
+to_files.option("checkpointLocation", f"{plain}/parquet_checkpoint").start().awaitTermination()
+plain_files = spark.read.parquet(f"{plain}/parquet")
+display(plain_files.select("device_id", "is_audio_input_enable", "last_event"))
+
+# COMMAND ----------
+
+# DBTITLE 1,The wrong result: the nulls are archived
+assert plain_files.count() > plain_cameras.count()
+assert plain_files.where("is_audio_input_enable IS NOT NULL").count() == 0
+
+# COMMAND ----------
+
 # DBTITLE 1,Plain Spark: CSV files
 refusal = ""
 try:

@@ -182,7 +182,7 @@ assert archive.query.isActive
 summary = archive.summary()
 archive.create_view()
 archive.stop()
-print(summary.to_json(indent=2))
+display(summary.counts(spark))
 assert summary.rows == trips + 1000
 assert summary.restarts == 1
 
@@ -203,7 +203,7 @@ display(_sqldf.plot.bar(x="month", y="trips"))
 # MAGIC %md
 # MAGIC ## The calls of a checkpoint on S3
 # MAGIC Each micro-batch writes files into the checkpoint. Spark's default writes a file under another name and renames it. On S3 a
-# MAGIC rename is a copy and a delete. In a bucket with versions each delete makes a delete marker.
+# MAGIC rename is a copy and a delete. In a bucket with versions a deleted key gets a delete marker.
 # MAGIC
 # MAGIC | side | checkpoint files |
 # MAGIC |---|---|
@@ -212,7 +212,8 @@ display(_sqldf.plot.bar(x="month", y="trips"))
 # MAGIC | Topiclake | one conditional PUT each, and no call that asks twice; two drivers do no harm |
 # MAGIC
 # MAGIC The three sides read the same trips, in ten micro-batches. The access log of the store has their calls. The embedded store
-# MAGIC does not log the bytes of `GetObject`.
+# MAGIC does not log the bytes of `GetObject`, and its bucket has no versions. The column `single_deletes` counts the calls of
+# MAGIC `DeleteObject`. `DeleteObjects`, which deletes several keys, is a separate kind in the first table.
 
 # COMMAND ----------
 
@@ -284,11 +285,11 @@ else:
 
 # COMMAND ----------
 
-# DBTITLE 1,Calls, bytes, seconds, objects and delete markers
+# DBTITLE 1,Calls, bytes, seconds, objects and single deletes
 totals = []
 if is_counted:
     totals = list(map(lambda side: (side[0], *taxi.summarize_calls(side[1]), round(side[2], 1)), measured))
-    columns = "side STRING, calls INT, bytes BIGINT, store_seconds DOUBLE, objects INT, delete_markers INT, seconds DOUBLE"
+    columns = "side STRING, calls INT, bytes BIGINT, store_seconds DOUBLE, objects INT, single_deletes INT, seconds DOUBLE"
     display(spark.createDataFrame(totals, columns))
     assert totals[0][1] > totals[1][1] > totals[2][1]
     assert totals[0][5] > totals[2][5] == 0

@@ -40,6 +40,13 @@ def test_each_tutorial_has_the_pictures_of_its_charts():
         assert all(file.read_bytes().startswith(PNG) for file in pictures)
 
 
+def test_the_page_of_a_users_topic_shows_a_saved_page():
+    text = (PROJECT / "docs" / "your-topic.md").read_text("utf-8")
+    (name,) = re.findall(r"!\[.+\]\(images/(\w+\.png)\)", text)
+    assert f'to / "{name}"' in (IMAGES / "tutorials.py").read_text("utf-8")
+    assert (IMAGES / name).read_bytes().startswith(PNG)
+
+
 def test_the_notebook_that_is_pictured_uses_what_there_is():
     text = SCRIPT.read_text("utf-8").partition('NOTEBOOK = f"""')[2].partition('"""')[0]
     import topiclake as tl

@@ -130,14 +130,14 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert exits["wikimedia_gold.py"]["windows"] == exits["wikimedia_edits.py"]["records"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
-        "plan.py": 0,
+        "plan.py": 2,
         "gps_ingest.py": 5,
         "ingest.py": 4,
         "query.py": 1,
         "gps_query.py": 4,
         "quarantine.py": 2,
         "taxi_publish.py": 0,
-        "taxi_archive.py": 4,
+        "taxi_archive.py": 5,
         "isp_publish.py": 0,
         "isp_hits.py": 5,
         "nest_publish.py": 0,

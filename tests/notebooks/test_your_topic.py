@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import subprocess
 
 import pytest
 
 from tests.support.orders_topic import (
     ORDERS,
-    POISON,
-    PROJECT,
     TOPIC,
     UserProject,
     page_commands,
     send_by_confluent_kafka,
+    send_by_kafkajs,
 )
-from workbench.host.installation import cache_folder
-from workbench.host.program_cache import node, npm_program
 from workbench.services.service import Addresses
 
-KAFKAJS = PROJECT / "tests" / "programs" / "kafkajs"
 
-
-def send_by_kafkajs(topic: str, addresses: Addresses) -> None:
-    """Send the same by KafkaJS, with the encoder of its registry client."""
-    script = npm_program(cache_folder(), KAFKAJS, "index.js", print)
+def orders_by_kafkajs(topic: str, addresses: Addresses) -> None:
+    """Send the same orders by KafkaJS."""
     records = [(number % 2, {"id": number, "note": f"n{number}"}) for number in range(20)]
-    request = {
-        "broker": addresses.kafka_bootstrap_servers,
-        "registry": addresses.schema_registry_url,
-        "topic": topic,
-        "schemas": [json.dumps(schema) for schema in ORDERS],
-        "records": records,
-        "poison": [value and base64.b64encode(value).decode() for value in POISON],
-    }
-    subprocess.run(
-        [node(), KAFKAJS / "publish.js"],
-        env=os.environ | {"NODE_PATH": str(script.parents[1])},
-        input=json.dumps(request),
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    send_by_kafkajs(topic, addresses, ORDERS, records)
 
 
 @pytest.mark.thorough("init, plan and the notebook ingest have tests in make test")
 @pytest.mark.slow("five notebooks")
 @pytest.mark.parametrize(
     ("send_orders", "topic"),
-    [(lambda topic, _: send_by_confluent_kafka(topic), TOPIC), (send_by_kafkajs, f"{TOPIC}.js")],
+    [(lambda topic, _: send_by_confluent_kafka(topic), TOPIC), (orders_by_kafkajs, f"{TOPIC}.js")],
 )
 def test_the_commands_of_the_page_carry_a_topic_into_a_table(
     send_orders, topic, embedded, warm_jvm, tmp_path, monkeypatch

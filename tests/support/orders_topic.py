@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fastavro
@@ -21,8 +23,12 @@ from topiclake.kafka.admin import ensure_topic
 from topiclake.kafka.client import client_settings
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
+from workbench.host.installation import cache_folder
+from workbench.host.program_cache import node, npm_program
+from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[2]
+KAFKAJS = PROJECT / "tests" / "programs" / "kafkajs"
 TOPIC = "shop.orders"
 ORDERS = [
     {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]},
@@ -52,6 +58,36 @@ def send_by_confluent_kafka(topic: str) -> None:
     for value in POISON:
         producer.produce(topic, value, partition=0)
     assert producer.flush(120) == 0
+
+
+def send_by_kafkajs(
+    topic: str, addresses: Addresses, schemas: Sequence[object], records: Sequence[tuple[int, object]]
+) -> None:
+    """Send records of several schemas, and the same five bad ones, by KafkaJS with its registry client.
+
+    Args:
+        topic: The new topic.
+        addresses: Of broker and registry.
+        schemas: The versions of its subject.
+        records: For each record the number of its schema, and its value.
+    """
+    script = npm_program(cache_folder(), KAFKAJS, "index.js", print)
+    request = {
+        "broker": addresses.kafka_bootstrap_servers,
+        "registry": addresses.schema_registry_url,
+        "topic": topic,
+        "schemas": [json.dumps(schema) for schema in schemas],
+        "records": records,
+        "poison": [value and base64.b64encode(value).decode() for value in POISON],
+    }
+    subprocess.run(
+        [node(), KAFKAJS / "publish.js"],
+        env=os.environ | {"NODE_PATH": str(script.parents[1])},
+        input=json.dumps(request),
+        text=True,
+        check=True,
+        timeout=120,
+    )
 
 
 def page_commands(topic: str, page: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
@@ -67,6 +67,17 @@ class IngestPlan:
         """Return the plan as the exit value of a notebook, with `records`, `seconds` and `has_changes`."""
         derived = {"records": self.records, "seconds": self.seconds, "has_changes": self.has_changes}
         return json.dumps(asdict(self) | derived, indent=indent)
+
+    def offsets(self, spark: SparkSession) -> DataFrame:
+        """Return the offsets that would be read, one row for each partition."""
+        columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT"
+        rows = [(each.topic, each.partition, each.first, each.after, each.records) for each in self.ranges]
+        return spark.createDataFrame(rows, columns)
+
+    def summary(self, spark: SparkSession) -> DataFrame:
+        """Return each topic's table as rows: `topic STRING, fact STRING, value STRING`."""
+        rows = [(table.topic, fact, value) for table in self.tables for fact, value in table.facts()]
+        return spark.createDataFrame(rows, "topic STRING, fact STRING, value STRING")
 
 
 def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function | None = None) -> IngestPlan:

@@ -62,6 +62,18 @@ class PlannedTable:
     sample: Mapping[str, int]
     rows_per_second: float | None = None
 
+    def facts(self) -> Iterable[tuple[str, str]]:
+        """Return the facts about the table for a reader, each with its name."""
+        counts = ", ".join(f"{reason}: {count:,}" for reason, count in sorted(self.sample.items()))
+        yield "sample", counts or "no record to sample"
+        for schema in self.schemas:
+            version = f"{schema.subject}, version {schema.version}, id {schema.schema_id}"
+            yield "schema", f"{version}: {schema.refusal or 'fits'}"
+        yield "table", f"{self.path} ({'exists' if self.exists else 'would be created'})"
+        yield "columns", self.columns
+        yield from (("change", change) for change in self.changes)
+        yield "quarantine", self.quarantine_path
+
 
 def planned_table(
     spark: SparkSession, settings: Settings, topic: str, target: Target, sample: DataFrame | None

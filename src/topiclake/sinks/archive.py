@@ -53,6 +53,11 @@ class ArchiveSummary:
         """Return it as the exit value of a notebook."""
         return json.dumps(asdict(self), indent=indent)
 
+    def counts(self, spark: SparkSession) -> DataFrame:
+        """Return the rows as a table with the columns of `RunSummary.counts`."""
+        rows = [("in the archive", self.rows, self.path)]
+        return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
+
 
 @dataclass
 class Archive:

@@ -31,7 +31,7 @@ _marks: dict[str, bytes] = {}
 _dbutils: Any = None
 
 
-def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = None) -> str:  # noqa: ANN401 (the platform's own)
+def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = None) -> None:  # noqa: ANN401 (the platform's own)
     """Make `storage.source` available at `storage.mount_point` in paths.
 
     The source is mounted there unless it already is with this credential. With `mounted: false`, `spark` gets
@@ -43,16 +43,12 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
         storage: The source and its credentials.
         spark: The session; needed for a URI with `mounted: false`.
 
-    Returns:
-        The mount point.
-
     Raises:
         StorageError: Another source is mounted there, mounting failed, or the token is not valid now.
         ConfigError: A secret cannot be read, and the source is not mounted yet.
 
     Example:
         >>> tl.mount(dbutils, settings.storage, spark)
-        '/mnt/datalake'
     """
     global _dbutils
     if dbutils is not None:
@@ -65,10 +61,9 @@ def mount(dbutils: Any, storage: StorageSettings, spark: SparkSession | None = N
             raise
         if storage.credentials:
             _LOG.warning("%s is used as it is mounted: %s", storage.mount_point, reason(error))
-        return storage.mount_point
+        return
     expiry.require_current(storage, settings)
     apply_credential(storage, settings, spark)
-    return storage.mount_point
 
 
 def apply_credential(

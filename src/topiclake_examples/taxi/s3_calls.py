@@ -64,10 +64,7 @@ def count_calls(log: str, since: int = 0) -> list[CallCount]:
 
 
 def summarize_calls(counts: list[CallCount]) -> tuple[int, int, float, int, int]:
-    """Return calls, bytes, seconds, objects that remain, and calls that delete one object.
-
-    In a bucket with versions each of the last makes a delete marker.
-    """
+    """Return calls, bytes, seconds, objects that remain, and calls that delete one object."""
     deletes = [count for count in counts if count.operation == "DeleteObject"]
     written = sum(count.keys for count in counts if count.operation in _WRITES)
     return (

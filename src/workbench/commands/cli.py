@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
@@ -225,14 +226,18 @@ def _init(home: Home, request: Request) -> None:
 
 @cli.command()
 @click.argument("package")
-@click.option("--pipeline", required=True, help="The pipeline whose rows the package transforms.")
+@click.option(
+    "--pipeline", default="", help="The pipeline whose rows it transforms; by default your only one."
+)
 def new(package: str, pipeline: str) -> None:
     """Write a PACKAGE of your own: a transform of rows, a notebook, a job and a test."""
-    from workbench.commands.new import create_package
+    from workbench.commands.new import create_package, own_pipeline
 
-    for file in create_package(Home.find(), package, pipeline):
+    home = Home.find()
+    for file in create_package(home, package, pipeline or own_pipeline(home)):
         click.echo(f"written    {file}")
-    click.echo(f"next       python -m workbench run notebooks/{package}.py")
+    # The project may be the copy of a wheel, which is not the working folder.
+    click.echo(f"next       topiclake run {shlex.quote(str(home.project / 'notebooks' / f'{package}.py'))}")
 
 
 @cli.command()

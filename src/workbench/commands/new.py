@@ -1,4 +1,4 @@
-"""`topiclake new`: a package of the user's own, with a transform, a notebook, a job and a test."""
+"""`topiclake new`: a package of the user's own: transform, notebook, job, test, and a project file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,30 @@ _FILES = {
     "job.txt": "conf/jobs/{package}.job.yml",
     "test.txt": "tests/test_{package}.py",
 }
+
+
+#: Written once. A project's own file, such as that of a clone, stays; it must find packages below `src/`.
+_PROJECT = ("pyproject.txt", "pyproject.toml")
+
+#: The pipelines that the project brings: no user's own.
+EXAMPLES = frozenset({"gps", "isp", "nest", "nest_locations", "taxi", "taxi_delta", "wikimedia"})
+
+
+def own_pipeline(home: Home) -> str:
+    """Return the only pipeline of the project that is no example.
+
+    Raises:
+        ConfigError: None or several exist.
+    """
+    names = sorted({*pipeline_names(home.project / "conf")} - EXAMPLES)
+    if len(names) != 1:
+        raise ConfigError(
+            f"the package needs one pipeline, and the project has {', '.join(names) or 'none'} of your own",
+            "topiclake new <package> --pipeline <name>",
+            reason="pipeline",
+            allowed=tuple(names),
+        )
+    return names[0]
 
 
 def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
@@ -49,6 +73,8 @@ def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
         )
     templates = resources.files("workbench") / "templates"
     values = {"package": package, "pipeline": pipeline}
+    if not (project := home.project / _PROJECT[1]).exists():
+        files[_PROJECT[0]] = project
     texts = {
         file: Template((templates / name).read_text("utf-8")).substitute(values)
         for name, file in files.items()

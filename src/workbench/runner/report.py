@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html
+import json
 import os
 import re
 import uuid
@@ -16,6 +17,8 @@ from typing import Any
 import nbformat
 from nbconvert import HTMLExporter
 
+from workbench.display.table import as_text, cut
+from workbench.kernel.messages import EXIT_MIME_TYPE
 from workbench.notebook.conversion import DATABRICKS_METADATA, WORKBENCH_METADATA
 
 #: nbconvert's own page asks the network for RequireJS, MathJax and Mermaid; these blocks are the places.
@@ -27,15 +30,20 @@ TEMPLATE = """\
 """
 
 
+#: Of one value in the table on top. The executed notebook has the whole exit value.
+EXIT_CHARACTERS = 200
+
+
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts about the run that the page shows above the notebook."""
+    """The facts about the run that the page shows above the notebook; its exit value becomes table rows."""
 
     notebook: str
     parameters: Mapping[str, str]
     started: datetime
     seconds: float
     result: str
+    exit_value: str = ""
 
 
 def make_run_folder(runs: Path, notebook: Path, started: datetime) -> Path:
@@ -69,11 +77,12 @@ def as_page(notebook: nbformat.NotebookNode, facts: RunFacts) -> str:
     shown = copy.deepcopy(notebook)
     shown.metadata["title"] = facts.notebook
     cells = [_text_cell(_header(facts))]
-    for cell in notebook.cells:
+    for cell in shown.cells:
         title = cell.metadata.get(DATABRICKS_METADATA, {})
         if title.get("showTitle"):
             cells.append(_text_cell(f"<h4>{html.escape(title['title'])}</h4>"))
         if cell.source.strip():
+            _remove_exit(cell)
             cells.append(cell)
     shown.cells = cells
     exporter: Any = HTMLExporter  # it carries no types
@@ -89,11 +98,42 @@ def _header(facts: RunFacts) -> str:
         "Duration": f"{facts.seconds:.1f} s",
         "Result": facts.result,
     }
+    left = 'style="text-align:left"'
     cells = "".join(
-        f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{_one_line(value)}</td></tr>'
-        for name, value in rows.items()
+        f"<tr><th {left}>{_one_line(name)}</th><td {left}>{_one_line(value)}</td></tr>"
+        for name, value in (*rows.items(), *exit_rows(facts.exit_value).items())
     )
     return f"<table>{cells}</table>"
+
+
+def exit_rows(exit_value: str) -> dict[str, str]:
+    """Return an exit value as rows of a table: one for each key of a JSON object, without nulls."""
+    try:
+        value = json.loads(exit_value)
+    except ValueError:
+        value = exit_value
+    values = value if isinstance(value, dict) else {"Exit value": value}
+    return {
+        name: cut(_exit_text(value), EXIT_CHARACTERS)
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _exit_text(value: object) -> str:
+    """Return a value in one line; of a list of objects only their number, since the cells show them."""
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return "1 entry" if len(value) == 1 else f"{len(value):,} entries"
+    if isinstance(value, dict):
+        texts = {name: _exit_text(item) for name, item in value.items() if item is not None}
+        return ", ".join(f"{name}: {text}" for name, text in texts.items()) or "none"
+    return as_text(value) if value != [] else "none"
+
+
+def _remove_exit(cell: nbformat.NotebookNode) -> None:
+    """Remove the output of `dbutils.notebook.exit` from a cell: the table on top shows it."""
+    if "outputs" in cell:
+        cell.outputs = [output for output in cell.outputs if EXIT_MIME_TYPE not in output.get("data", {})]
 
 
 def _one_line(text: str) -> str:

@@ -80,7 +80,7 @@ def run_notebook(
     except (NotebookRunError, KeyboardInterrupt, SystemExit) as error:
         failure = error
     seconds = time.monotonic() - clock
-    facts = RunFacts(notebook.name, shown, started, seconds, _result(failure, execution.exit_value))
+    facts = RunFacts(notebook.name, shown, started, seconds, _result(failure), execution.exit_value)
     # The sender of a stop signal may repeat it: the page is saved all the same.
     with signals_delayed():
         ipynb, page = save_run(execution.notebook, facts, run_folder)
@@ -97,10 +97,10 @@ def _with_page(failure: BaseException, page: Path, console: Console) -> BaseExce
     return failure
 
 
-def _result(failure: BaseException | None, exit_value: str) -> str:
+def _result(failure: BaseException | None) -> str:
     match failure:
         case None:
-            return f"succeeded, exit value: {exit_value}" if exit_value else "succeeded"
+            return "succeeded"
         case NotebookRunError():
             return f"failed: {failure}"
         case _:

@@ -49,6 +49,13 @@ def test_a_plan_says_what_the_ingest_then_does_and_changes_nothing(numbers):
     assert table.sample == {"ok": 6, "bad_magic": 1}
     assert table.schemas == (PlannedSchema(f"{topic}-value", 1, first, ""),)
     assert sorted(path.name for path in numbers.folder.iterdir()) == []
+    assert [tuple(row) for row in plan.offsets(numbers.spark).collect()] == [
+        (topic, 0, 0, 4, 4),
+        (topic, 1, 0, 3, 3),
+    ]
+    facts = {row["fact"]: row["value"] for row in plan.summary(numbers.spark).collect()}
+    assert list(facts) == ["sample", "schema", "table", "columns", "quarantine"]
+    assert (facts["sample"], facts["columns"]) == ("bad_magic: 1, ok: 6", table.columns)
 
     numbers.ingested(settings)
     assert delta.read(numbers.spark, table.path).count() == table.sample["ok"]

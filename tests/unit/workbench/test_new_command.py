@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
 
 from topiclake.errors import ConfigError, StorageError
-from workbench.commands.new import create_package
+from workbench.commands.cli import main
+from workbench.commands.new import EXAMPLES, create_package, own_pipeline
 from workbench.host.home import Home
 from workbench.jobs.bundle_model import Job
 from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import widget_names
+
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -35,6 +41,7 @@ def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
     assert sorted({*files(home)} - {*before}) == [
         "conf/jobs/my_orders.job.yml",
         "notebooks/my_orders.py",
+        "pyproject.toml",
         "src/my_orders/__init__.py",
         "src/my_orders/rows.py",
         "tests/test_my_orders.py",
@@ -64,6 +71,46 @@ def test_a_name_that_cannot_be_used_is_refused(home, package, pipeline, sentence
     with pytest.raises(ConfigError, match=sentence):
         create_package(home, package, pipeline)
     assert files(home) == before
+
+
+def test_without_a_name_the_only_pipeline_that_is_no_example_is_used(home):
+    pipelines = home.project / "conf" / "pipelines"
+    (pipelines / "gps.yaml").write_text("topic: gps\n")
+    assert own_pipeline(home) == "orders"
+    (pipelines / "hits.yaml").write_text("topic: hits\n")
+    with pytest.raises(ConfigError) as raised:
+        own_pipeline(home)
+    assert raised.value.fields == {"reason": "pipeline", "allowed": ("hits", "orders")}
+    (pipelines / "hits.yaml").unlink()
+    (pipelines / "orders.yaml").unlink()
+    with pytest.raises(ConfigError, match="has none"):
+        own_pipeline(home)
+
+
+def test_the_examples_are_the_pipelines_of_the_project():
+    listed = ["git", "ls-files", "conf/pipelines/*.yaml"]
+    tracked = subprocess.run(listed, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    assert {Path(name).stem for name in tracked.split()} == EXAMPLES
+
+
+def test_the_command_needs_no_pipeline_if_there_is_one(home, monkeypatch, capsys):
+    monkeypatch.chdir(home.project)
+    assert main(["new", "my_orders"]) == 0
+    notebook = home.project / "notebooks" / "my_orders.py"
+    assert "Pipeline orders" in notebook.read_text("utf-8")
+    assert capsys.readouterr().out.splitlines()[-1] == f"next       topiclake run {notebook}"
+
+
+def test_the_project_file_is_written_once_and_finds_all_packages(home):
+    file = home.project / "pyproject.toml"
+    assert file in create_package(home, "my_orders", "orders")
+    text = file.read_text("utf-8")
+    assert file not in create_package(home, "other", "orders")
+    assert file.read_text("utf-8") == text
+    built = ["-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", "dist", "."]
+    subprocess.run([sys.executable, *built], cwd=home.project, check=True, capture_output=True)
+    (wheel,) = (home.project / "dist").glob("my_orders-0.1.0-*.whl")
+    assert {"my_orders/rows.py", "other/rows.py"} <= set(ZipFile(wheel).namelist())
 
 
 def test_a_file_that_exists_stays(home):

@@ -62,6 +62,10 @@ class ReplayReport:
         """Return the report as JSON."""
         return json.dumps(asdict(self), indent=indent)
 
+    def __str__(self) -> str:
+        waiting = "".join(f", {count:,} wait: {reason}" for reason, count in sorted(self.waiting.items()))
+        return f"{self.examined:,} examined, {self.replayed:,} replayed{waiting}"
+
 
 def replay_quarantine(
     spark: SparkSession,
