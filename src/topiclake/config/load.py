@@ -134,7 +134,7 @@ def _upper(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters; one that selects topics clears the other keys that would select some."""
     for key in ("topic", "topic_pattern", "assign"):
         if key in given:
-            # With a pattern, `topic` selects nothing, but still names the pipeline's source.
+            # With a pattern, `topic` selects nothing.
             others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
             return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
     return dict(given)

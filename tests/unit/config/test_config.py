@@ -137,6 +137,16 @@ def test_the_services_of_all_pipelines_are_read_by_the_first_one(load, tmp_path)
     assert first_pipeline(tmp_path) == "orders"
 
 
+def test_a_pipeline_with_a_pattern_needs_no_topic(load):
+    source = load(
+        "pipelines: {gps: {topic: null, topic_pattern: 'shop\\..*', table_path: '/mnt/lake/{topic}'}}"
+    ).pipeline
+    assert (source.topic, source.topics) == (r"shop\..*", ())
+    assert source.has_several_topics
+    assert source.reads("shop.a")
+    assert not source.reads(source.topic)
+
+
 def test_a_topic_that_is_named_comes_over_the_files_pattern(load):
     of_file = "pipelines: {gps: {topic_pattern: 'shop\\..*', table_path: '/mnt/lake/{topic}'}}"
     assert load(of_file).pipeline.topic_pattern == r"shop\..*"
