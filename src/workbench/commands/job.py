@@ -133,7 +133,7 @@ def stop(run: int | None) -> None:
 
 
 @job.command()
-@click.argument("key", metavar="JOB", required=False)
+@click.argument("key", metavar="[JOB]", required=False)
 @click.option("-n", "--runs", default=20, show_default=True, type=click.IntRange(min=1), help="Latest runs.")
 @_as_json
 def history(key: str | None, runs: int, as_json: bool) -> None:
