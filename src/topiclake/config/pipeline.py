@@ -65,7 +65,7 @@ class PipelineSettings(SourceSettings):
     #: The format of values; text is one column `value STRING`. Values of avro, protobuf and json_schema (JSON
     #: with a JSON Schema) name schemas of the registry.
     value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"
-    #: The columns of JSON and custom values as DDL; one that is NOT NULL must be there.
+    #: The columns of JSON and custom values as DDL; a NOT NULL column is required.
     value_schema: Text | None = None
     #: Of custom values: `module:function`, see `topiclake.deserializer`, or the name of a Kafka
     #: `Deserializer` class in a jar that Spark has.
@@ -79,8 +79,8 @@ class PipelineSettings(SourceSettings):
     #: Full names of the records in the topic, for the strategies that name subjects by them. A record that is
     #: not listed is looked up by its schema id. For protobuf: the messages that values may be.
     record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
-    #: How values name their schema: `confluent` (an id in front or in a header), or `plain`: they do not. Use
-    #: `plain` for producers without a registry's serializer.
+    #: How values name their schema: `confluent` (an id in front or in a header), or `plain` (values contain
+    #: no schema id). Use `plain` for producers without a registry's serializer.
     avro_form: Literal["confluent", "plain"] = "confluent"
     #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
     #: List them when old versions are no longer written, because each further version costs another trial.
@@ -93,7 +93,7 @@ class PipelineSettings(SourceSettings):
     #: json_schema and protobuf name schemas of the subject `<topic>-key`. Set it when keys hold more than
     #: values.
     key: Literal["none", "binary", "string", "avro", "json", "json_schema", "protobuf"] = "none"
-    #: The columns of JSON keys as DDL; one that is NOT NULL must be there.
+    #: The columns of JSON keys as DDL; a NOT NULL column is required.
     key_schema: Text | None = None
     #: Whether rows have `_headers ARRAY<STRUCT<key STRING, value BINARY>>`. Set it when producers put
     #: information there.

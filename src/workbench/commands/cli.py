@@ -113,7 +113,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     help="Stop a cell that takes longer, with its Spark job and streams; the run fails.",
 )
 def run(notebook: Path, assignments: tuple[str, ...], cell_seconds: int) -> None:
-    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
+    """Run NOTEBOOK as a job, and save the executed notebook as .ipynb and .html.
 
     Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
     is set already stays as it is.
@@ -293,7 +293,7 @@ def show(pipeline: str, sql: str, limit: int, assignments: tuple[str, ...], as_j
 @click.option("--avro", is_flag=True, help="Values are Confluent-framed Avro: print them as JSON.")
 @click.option("--avro-keys", is_flag=True, help="Keys are Avro, too: print both as JSON.")
 @click.option(
-    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="env=azure, for one."
+    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="For example env=azure."
 )
 def consume(
     topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, assignments: tuple[str, ...]
@@ -309,7 +309,7 @@ def consume(
 
 @cli.command()
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="That of the last time by default, or a free one."
+    "--port", type=click.IntRange(1, 65535), help="By default the port of the last start, or a free one."
 )
 @click.option(
     "--listen",
@@ -317,7 +317,7 @@ def consume(
     default=HOST,
     show_default=True,
     metavar="ADDRESS",
-    help="Of this machine; 0.0.0.0 is all of them, for a container that publishes the port.",
+    help="Address to listen on; 0.0.0.0 means all addresses, for a container that publishes the port.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:

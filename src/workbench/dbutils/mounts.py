@@ -235,7 +235,7 @@ def _check_nesting(mount_point: str, others: list[Mount]) -> None:
     for other in others:
         if is_within(mount_point, other.mount_point) or is_within(other.mount_point, mount_point):
             raise StorageError(
-                f"{mount_point} and {other.mount_point}, which is mounted, lie in each other",
+                f"{mount_point} and {other.mount_point}, which is mounted, overlap",
                 mount_point=mount_point,
                 other=other.mount_point,
                 reason="nested",

@@ -21,14 +21,14 @@ function line(query) {
   tr.append(head, state);
   const cells = {
     "in → processed": query.at ? `${rate(query.input_rate)} → ${rate(query.processing_rate)} /s` : dash,
-    "batch took": query.at ? span(query.milliseconds / 1000) : dash,
+    "batch duration": query.at ? span(query.milliseconds / 1000) : dash,
     "lag": count(query.lag_records),
     "lag in time": lagTime(query.lag_records, query.lag_seconds, query.lag_at_least),
     "rows written": count(query.written),
     "quarantined": query.written === null && !sum(query.quarantined) ? dash : count(sum(query.quarantined)),
     "late rows": count(query.late_rows),
     "state size": query.state_rows ? `${count(query.state_rows)} rows, ${bytes(query.state_bytes)}` : dash,
-    "table is from": age(Math.max(0, ...query.tables.filter((one) => !one.is_quarantine).map((one) => one.committed))),
+    "last write": age(Math.max(0, ...query.tables.filter((one) => !one.is_quarantine).map((one) => one.committed))),
   };
   for (const [label, text] of Object.entries(cells)) tr.append(element("td", text, { "data-label": label }));
   return tr;
@@ -50,11 +50,11 @@ function showDetails(query, details, small) {
   if (query.error && query.remedy) $("detail-error").append(element("p", `Try: ${query.remedy}`));
   const points = details.points;
   draw("rates", "records a second", [{ label: "in", values: points.input_rate }, { label: "processed", values: points.processing_rate }], points.at);
-  draw("durations", "batch duration in seconds", [{ label: "took", values: points.milliseconds }], points.at, { divisor: 1000 });
+  draw("durations", "batch duration in seconds", [{ label: "duration", values: points.milliseconds }], points.at, { divisor: 1000 });
   draw("lag-records", "lag in records", [{ label: "lag", values: points.lag_records }], points.at);
   draw("lag-seconds", "lag in seconds", [{ label: "lag", values: points.lag_seconds }], points.at);
   const phases = Object.entries(details.phases).sort((one, other) => other[1] - one[1]);
-  fill("phases", phases.map(([name, took]) => [name, span(took / 1000)]));
+  fill("phases", phases.map(([name, milliseconds]) => [name, span(milliseconds / 1000)]));
   fill("partitions", details.partitions.map((one) => [
     one.topic, one.partition, count(one.end), count(one.lag_records), lagTime(one.lag_records, one.lag_seconds, one.at_least),
   ]));
