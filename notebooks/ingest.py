@@ -18,7 +18,7 @@
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
 # MAGIC | `table_path`, `checkpoint_path` | where the table and the state of the stream are | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it, such as `tombstones=skip` | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it, such as `tombstones=skip` | from conf |
 
 # COMMAND ----------
 

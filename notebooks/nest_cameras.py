@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Nest cameras: sightings and offline devices
 # MAGIC
-# MAGIC Reads JSON logs of Nest devices from a Kafka topic and takes the cameras out of them. All camera events go into an
+# MAGIC Reads JSON logs of Nest devices from a Kafka topic and selects the cameras. All camera events go into an
 # MAGIC archive of Parquet files and into a Delta table. Sightings of persons are counted by zip code and hour. The counts go
 # MAGIC to a compacted topic, and the report reads them there. Offline cameras are listed, and each is notified once.
 # MAGIC

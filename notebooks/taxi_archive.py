@@ -23,7 +23,7 @@
 # MAGIC | `storage` | what is mounted: see `gps_ingest` | from conf |
 # MAGIC | `table_path` | where files or table are: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
 # MAGIC | `checkpoint_path` | where the state of the stream is; one for each `table_path` | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it | from conf |
 
 # COMMAND ----------
 

@@ -51,10 +51,11 @@ class PipelineSettings(SourceSettings):
     trigger: Trigger = "availableNow"
     #: The temp view that shows the table to SQL.
     view: Annotated[str, Field(pattern=r"^\w+$")]
-    #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. `{topic}` gives each topic a
-    #: table. It needs no path. Either `table` or `table_path` is set.
+    #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. With `{topic}`, each topic
+    #: has a table. It needs no path. Either `table` or `table_path` is set.
     table: Annotated[str, AfterValidator(table_name.check_name)] | None = None
-    #: Where the Delta table is: below the mount point, or an address. `{topic}` gives each topic a table.
+    #: Where the Delta table is: below the mount point, or an address. With `{topic}`, each topic has a
+    #: table.
     table_path: Annotated[Text, AfterValidator(_check_path)] | None = None
     #: Where the query keeps its offsets: one checkpoint for each table.
     checkpoint_path: Text

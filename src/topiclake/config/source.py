@@ -70,7 +70,7 @@ def _of_partitions(value: Mapping[Any, Any], data: Mapping[str, Any], allowed: s
             raise ValueError("must hold offsets from 0 on, -2 for the earliest or -1 for the latest")
         return _each(value, int)
     if any(type(offset) is int for _, offset in parts):
-        raise ValueError("must hold offsets, or times: Spark takes one or the other")
+        raise ValueError("must hold offsets, or times: Spark accepts only one kind")
     return _each(value, lambda time: _time(time, allowed))
 
 

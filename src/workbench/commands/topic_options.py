@@ -14,7 +14,7 @@ _INTO = "Folder or store for table and checkpoint: ./lake, s3a://â€¦, abfss://â€
 
 @dataclass(frozen=True)
 class Request:
-    """The options that the user gives; for an empty one, `init` proposes a value.
+    """The options of the user; for an empty one, `init` proposes a value.
 
     Attributes:
         name: Name of the pipeline.

@@ -58,7 +58,9 @@ def write_all(texts: Mapping[Path, str], private: Collection[Path] = ()) -> None
         for earlier in written:
             earlier.unlink(missing_ok=True)
         raise StorageError(
-            f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
+            f"{file} cannot be written ({error.strerror})",
+            "free space, or use another folder",
+            file=str(file),
         ) from None
 
 

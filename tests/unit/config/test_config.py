@@ -336,8 +336,11 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
         ("pipeline.topic", BASE.replace("    topic: gps\n", "")),
     ],
 )
-def test_a_missing_key_is_named(load, key, base, tmp_path):
-    assert refusal(load, base=base).fields == {
+def test_a_missing_key_is_named_with_the_file_that_needs_it(load, key, base, tmp_path):
+    error = refusal(load, base=base)
+    file = "base.yaml" if key == "pipeline.topic" else "local.yaml"
+    assert error.remedy == f"add {key.removeprefix('pipeline.')} to {tmp_path / file}"
+    assert error.fields == {
         "key": key,
         "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
         "reason": "missing",

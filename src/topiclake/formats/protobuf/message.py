@@ -87,7 +87,7 @@ class _Reader:
         if path not in self._classes:
             name = _full_name(self._main, path)
             if name not in self._names:
-                raise ValueError(f"it is a {name}, and the table takes {', '.join(self._names)}")
+                raise ValueError(f"it is a {name}, and the table accepts {', '.join(self._names)}")
             descriptor = self._pool.FindMessageTypeByName(name)
             message_class = message_factory.GetMessageClass(descriptor)
             self._classes[path] = message_class, self._fields_of(descriptor)
