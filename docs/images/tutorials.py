@@ -1,4 +1,4 @@
-"""Takes the pictures of the tutorials (`make screenshots`): runs each, and takes charts of its saved page."""
+"""Make the pictures of the tutorials (`make screenshots`): run each, and save the charts of its page."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def take(browser: Browser, saved: Path, tutorial: str, to: Path) -> None:
         )
         chart = outputs.filter(has=page.locator("svg, img, .plotly-graph-div")).first
         chart.scroll_into_view_if_needed()
-        # The script of a chart draws it after the page is there.
+        # The script of a chart draws it after the page is loaded.
         page.wait_for_timeout(2_000)
         file = to / "tutorials" / tutorial / f"{slugify(title, '-')}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
