@@ -196,7 +196,7 @@ def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
     Raises:
         ClickException: An acknowledged row is missing, or exists twice.
     """
-    spark = start_spark("judge")
+    spark = start_spark("check")
     open_store(spark, on)
     delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
     everyone = [writer for group in DRIVERS for writer in group]

@@ -163,7 +163,7 @@ def _field_comments(model: type[BaseModel]) -> dict[str, str]:
 def _model(annotation: object) -> type[BaseModel] | None:
     """Return the section that a field holds, if it holds one."""
     candidates = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else (annotation,)
-    return next((one for one in candidates if inspect.isclass(one) and issubclass(one, BaseModel)), None)
+    return next((kind for kind in candidates if inspect.isclass(kind) and issubclass(kind, BaseModel)), None)
 
 
 def _type(annotation: object) -> str:
@@ -171,7 +171,9 @@ def _type(annotation: object) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin in (UnionType, Union):
-        return " or ".join(dict.fromkeys(_type(one) for one in arguments if one is not NoneType))
+        return " or ".join(
+            dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType)
+        )
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is dict:
