@@ -10,7 +10,7 @@
 # MAGIC of an old system, which a function reads (`topiclake_examples/nest/locations.py`). `docs/sinks.md` has the guarantees of
 # MAGIC each sink.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as the job `nest_cameras`; on a laptop, after `nest_publish`, with
+# MAGIC **Run it** cell by cell, as the job `nest_cameras`, or on a laptop, after `nest_publish`, with
 # MAGIC `python -m workbench run notebooks/nest_cameras.py`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -72,8 +72,8 @@ cameras.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,Rejected records
-left = tl.start_quarantine(spark, settings)
-tl.await_caught_up(left, trigger)
+quarantine_query = tl.start_quarantine(spark, settings)
+tl.await_caught_up(quarantine_query, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------

@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC Makes the pipeline's table a temp view and shows the result of a query. Writes nothing.
 # MAGIC
-# MAGIC **Run it** after an ingest; on a laptop with `python -m workbench show <pipeline>`.
+# MAGIC **Run it** after an ingest, on a laptop with `python -m workbench show <pipeline>`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|

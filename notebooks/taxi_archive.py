@@ -7,7 +7,7 @@
 # MAGIC form of Avro, goes to the quarantine of the Delta table. It ends the Parquet stream, and nothing of its batch is
 # MAGIC written. The error names topic, partition, offset and reason.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC **Run it** cell by cell, as a job (`trigger=availableNow` ends when the topic is drained), or on a laptop with
 # MAGIC `python -m workbench run notebooks/taxi_archive.py`. Running it again reads only what is new.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -37,7 +37,7 @@ display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,2. The schema of the topic's values, from the registry
+# DBTITLE 1,2. Schema of the topic's values
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
 schemas = registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
 print(*schemas, sep="\n\n")
@@ -50,7 +50,7 @@ display(dbutils.fs.mounts())
 
 # COMMAND ----------
 
-# DBTITLE 1,4. The stream: Kafka → decode → archive
+# DBTITLE 1,4. Stream from Kafka to files
 seconds = dbutils.widgets.get("keep_running_seconds")
 is_parquet = settings.name == "taxi"
 if is_parquet:
