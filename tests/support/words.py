@@ -1,6 +1,7 @@
 """The language of the project's texts: pages, docstrings, comments, messages, configuration and displays.
 
 `python -m tests.support.words [PATH…]` lists each sentence that breaks a rule.
+It reads the files that git knows, except tests, and docs/reference, whose sources it reads.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ MOST_WORDS = 25
 MOST_LONG = 0.05
 #: A sentence needs a noun as its subject.
 HEADLESS = re.compile(r"(What|Who|Whoever|That which)\b.*[^?]$", re.DOTALL)
+#: In a sentence; parts of a table's cell may have it between them.
+SEMICOLON = re.compile(r"; .*\.$", re.DOTALL)
 #: By word that is not used, the pattern that finds it, and the words to use.
 BANNED = {
     "tell": (r"\b(tells?|told|telling)\b", "report, log, show, return, notify, distinguish"),
@@ -53,7 +56,7 @@ _BANNED = {word: re.compile(pattern, re.IGNORECASE) for word, (pattern, _) in BA
 _PAGES = re.compile(r"[A-Z]+\.md|data/README\.md|docs/[^/]+\.md")
 _CODE = re.compile(r"(src|notebooks|bench|docs|deploy|jars)/.*\.pyi?|setup\.py")
 _CONFIGURATION = re.compile(
-    r"(conf|deploy|docs/site)/.*\.ya?ml|(docker-compose|databricks)\.ya?ml|pyproject\.toml|Makefile|.*/Dockerfile"
+    r"(conf|deploy|docs/site)/.*\.ya?ml|(docker-compose|databricks)\.ya?ml|pyproject\.toml|.*/Dockerfile"
 )
 _JAVA = re.compile(r"jars/.*\.java")
 _JAVA_TEXT = re.compile(
@@ -67,7 +70,7 @@ _DISPLAYS = {
         r"src/workbench/(?!.*\.min\.).*\.js"
     ): r"""(?P<quote>["`])(?P<text>(?:(?!(?P=quote)).)+)(?P=quote)""",
     re.compile(r"src/workbench/.*\.html"): r'(>|title=")(?P<text>[^<>"]+)',
-    re.compile("Makefile"): "## (?P<text>.*)",
+    re.compile("Makefile"): r"(?m)(?:^|  )##? (?P<text>.*)",
     re.compile(r"deploy/monitoring/.*\.yml"): r'(summary|description): "(?P<text>[^"]+)',
     re.compile(r"deploy/monitoring/.*\.json"): r'"(title|description|noValue)": "(?P<text>[^"]+)',
 }
@@ -103,6 +106,8 @@ class Sentence:
         words = [
             f"{word}: say {BANNED[word][1]}" for word, pattern in _BANNED.items() if pattern.search(self.text)
         ]
+        if self.kind == "page" and SEMICOLON.search(self.text):
+            words.append("semicolon: write two sentences")
         if HEADLESS.match(self.text):
             words.append("no subject: begin with a noun")
         return words
