@@ -12,7 +12,7 @@ WRITE_SECONDS ?= 600
 # Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker. A worker
 # that dies fails the run: xdist would start its file again, and wait for ever once that has died, too.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20 --durations-min=5
-# What `make test` leaves to `make test-all`: the marks of pyproject.toml.
+# `make test` skips tests with these marks of pyproject.toml. `make test-all` runs them.
 QUICK := -m "not thorough and not root"
 TIMES := .cache/test-times
 export PYTHONUNBUFFERED := 1
@@ -35,7 +35,7 @@ $(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml
 	$(PY) -m pip install --disable-pip-version-check -q --no-deps -e .
 	@touch $@
 
-# Versions that are pinned stay where the ranges allow them; UPGRADE="--upgrade-package ruff" takes newer ones.
+# Pinned versions stay if the ranges allow them. UPGRADE="--upgrade-package ruff" selects newer ones.
 LOCK := $(VENV)/bin/uv pip compile pyproject.toml --quiet --extra workbench --universal --python-version 3.10 \
 	--no-python-downloads --generate-hashes --no-annotate --custom-compile-command "make lock"
 lock:  ## pin what pyproject.toml asks for, with hashes, in requirements.txt and requirements-dev.txt
@@ -56,7 +56,7 @@ jars/target/.archived: $(VENV)/.ready jars/target/.ready
 	-@$(PY) -m workbench.kernel.class_archive jars
 	@touch $@
 
-wheel: setup  ## build the wheel into dist/, with the project's files and jars of its own classes
+wheel: setup  ## build the wheel into dist/, with the project's files and the jars of its Java classes
 	$(PY) -m pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps --wheel-dir dist .
 
 demo: setup  ## run the main job on real input, on embedded services
@@ -65,7 +65,7 @@ demo: setup  ## run the main job on real input, on embedded services
 test: setup  ## the tests that every change must pass (about twenty minutes on two cores)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
-test-all: setup chromium databases prometheus  ## every test (over an hour on two cores; takes Debian packages as root)
+test-all: setup chromium databases prometheus  ## every test (over an hour on two cores; installs Debian packages as root)
 	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
 
 test-times: setup  ## the tests of the last run above 20 s, with the reason of each
@@ -77,7 +77,7 @@ chromium:
 	  [ "$$(id -u)" = 0 ] || { echo "chromium is missing; try: sudo apt-get install chromium"; exit 1; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
 
-# Neither package starts a server: MariaDB's is the bare one, and PostgreSQL is told to create no cluster.
+# Neither package starts a server: MariaDB's is the bare one, and the settings of PostgreSQL's create no cluster.
 databases:
 	@{ [ -x /usr/sbin/mariadbd ] && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; } || { \
 	  echo "== MariaDB and PostgreSQL, for the tests of the JDBC sink"; \
@@ -108,7 +108,7 @@ check: setup  ## ruff, strict types, tests
 	$(VENV)/bin/mypy
 	$(MAKE) test
 
-format: setup  ## format and mend what ruff can mend
+format: setup  ## format, and fix the findings that ruff can fix
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 

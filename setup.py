@@ -1,4 +1,4 @@
-"""Build the wheel: the packages of src/, the project's files, and the jars of its own Java classes."""
+"""Build the wheel: the packages of src/, the project's files, and the jars of its Java classes."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The kinds: plain Avro whose versions come and go in the registry, decoded keys, two topics of which one has no
 subject for a while, JSON Schema, a table that others alter, a configuration that changes, and a checkpoint
 that is lost. Each record's place and value follows from its number, so the tables are compared with an oracle
-after each kill: no record is missing though its batch is done, is there twice, or has another value. The
+after each kill: no record is missing though its batch is done, exists twice, or has another value. The
 audit must say the same. Exits with 1 and the first records that are wrong.
 
     python -m bench.torture_kinds --kills 8 --seed 1

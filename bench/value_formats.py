@@ -2,7 +2,7 @@
 
 Makes N GPS records of six fields in each format (51 bytes as Avro), and keeps them as Parquet files of
 Kafka's columns. Then it decodes each format in turn, in one session, by the plan that `read_values` uses. The
-sink is `noop`, which takes all columns and writes nothing. Before, a hash of each decoded row is compared
+sink is `noop`, which reads all columns and writes nothing. Before, a hash of each decoded row is compared
 with that of the record. Prints rows/s and each format's ratio to Avro with its spread.
 
     python -m bench.value_formats --records 1000000 --rounds 3

@@ -59,7 +59,7 @@ def append(spark: SparkSession, table: str, writer: str, until: float) -> int:
 
 
 def merge(spark: SparkSession, table: str, writer: str, until: float) -> int:
-    """Merge ten rows at a time, of which five are there already; return the highest number, plus one."""
+    """Merge ten rows at a time, of which five exist already; return the highest number, plus one."""
     number = 0
     while time.monotonic() < until or number < LEAST * 5:
         rows = spark.range(max(0, number - 5), number + 5).selectExpr(
@@ -116,7 +116,7 @@ def run_writers(spark: SparkSession, table: str, writers: Sequence[str], seconds
 
 
 def wrong(spark: SparkSession, table: str, acknowledged: Mapping[str, int]) -> list[str]:
-    """Return what is not as it was acknowledged; an empty list means that each row is there once."""
+    """Return what is not as it was acknowledged; an empty list means that the table has each row once."""
     rows = delta.read(spark, table)
     rows_by_writer = {
         row["writer"]: row
@@ -194,9 +194,9 @@ def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
     """Let all writers write for a time, and compare.
 
     Raises:
-        ClickException: A row that was acknowledged is not there, or one is there twice.
+        ClickException: An acknowledged row is missing, or exists twice.
     """
-    spark = start_spark("judge")
+    spark = start_spark("check")
     open_store(spark, on)
     delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
     everyone = [writer for group in DRIVERS for writer in group]
@@ -206,14 +206,14 @@ def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
     console.print(f"{versions} commits by {len(done)} writers; acknowledged: {done}")
     if problems:
         raise click.ClickException("\n".join(problems))
-    console.print("each acknowledged row is there once")
+    console.print("the table has each acknowledged row once")
 
 
 @click.command()
 @click.option("--seconds", default=60.0, show_default=True)
 @click.option("--one-process", is_flag=True, help="All writers in one driver.")
 @click.option("--on", type=click.Choice(list(STORES)), default="s3", show_default=True)
-@click.option("--table", default="", help="On services that are there already.")
+@click.option("--table", default="", help="Use services that run already.")
 @click.option("--writer", "writers", multiple=True, help="Be these (for the bench itself).")
 def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[str, ...]) -> None:
     """Write for a time, on separate services where no table is given, and compare."""

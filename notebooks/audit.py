@@ -14,7 +14,7 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf | |
 # MAGIC | `topic`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it | from conf |
 # MAGIC | `on_wrong` | `fail`: a record that is missing or double fails the job; `report`: the notebook only reports it | |
 
 # COMMAND ----------

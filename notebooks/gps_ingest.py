@@ -5,7 +5,7 @@
 # MAGIC Reads Confluent-framed Avro from a Kafka topic and decodes each record by its own writer schema. Appends the rows
 # MAGIC to a Delta table on mounted blob storage. Records that do not decode go to a quarantine table.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC **Run it** cell by cell, as a job (`trigger=availableNow` ends when the topic is drained), or on a laptop with
 # MAGIC `python -m workbench run notebooks/gps_ingest.py`. Running it again reads only what is new.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -30,7 +30,7 @@ display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,2. The schema of the topic's values, from the registry
+# DBTITLE 1,2. Schema of the topic's values
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
 schemas = registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
 print(*schemas, sep="\n\n")
@@ -43,7 +43,7 @@ display(dbutils.fs.mounts())
 
 # COMMAND ----------
 
-# DBTITLE 1,4. The stream: Kafka → decode → Delta
+# DBTITLE 1,4. Stream from Kafka to Delta
 query = tl.start_ingest(spark, settings)
 tl.await_caught_up(query, settings.pipeline.trigger)
 
@@ -62,7 +62,7 @@ displayHTML(track_map(gps))
 
 # COMMAND ----------
 
-# DBTITLE 1,Rows and rejected records of this run
+# DBTITLE 1,Rows and rejected records
 summary = tl.summarize(spark, settings, query)
 display(summary.counts(spark))
 

@@ -5,7 +5,7 @@
 # MAGIC Plays the recorded tracks of `data/gps_tracks.csv` as if trackers moved along them now. Registers the schema, and
 # MAGIC creates the topic if it is missing. Sends each point as Confluent-framed Avro, keyed by device.
 # MAGIC
-# MAGIC **Run it** before `gps_ingest`; the demo does. On a laptop:
+# MAGIC **Run it** before `gps_ingest`, as the demo does. On a laptop:
 # MAGIC `python -m workbench run notebooks/gps_publish.py -p devices=10 -p records_per_second=200`.
 # MAGIC
 # MAGIC | parameter | meaning |
@@ -27,7 +27,7 @@ settings = tl.notebook_settings(dbutils, "topic", pipeline="gps", devices="3", t
 
 # COMMAND ----------
 
-# DBTITLE 1,Play the tracks
+# DBTITLE 1,Published tracks
 published = gps.publish_tracks(
     settings,
     "../data/gps_tracks.csv",

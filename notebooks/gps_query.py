@@ -9,7 +9,7 @@
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `storage`, `table_path` | as in `gps_ingest`; empty: from conf |
-# MAGIC | `version` | which version to compare with |
+# MAGIC | `version` | version of the table to compare with |
 
 # COMMAND ----------
 

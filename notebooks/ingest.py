@@ -5,7 +5,7 @@
 # MAGIC Reads the topic of a pipeline, decodes each record as the pipeline says, and appends it to the pipeline's Delta table.
 # MAGIC Records that do not decode go to a quarantine table. At its end it proves that each record is in exactly one place.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC **Run it** cell by cell, as a job (`trigger=availableNow` ends when the topic is drained), or on a laptop with
 # MAGIC `python -m workbench ingest <pipeline>`. Running it again reads only what is new.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -18,7 +18,7 @@
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for a stream that does not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
 # MAGIC | `table_path`, `checkpoint_path` | where the table and the state of the stream are | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it, such as `tombstones=skip` | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it, such as `tombstones=skip` | from conf |
 
 # COMMAND ----------
 
@@ -32,7 +32,7 @@ display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,The stream: Kafka → decode → Delta
+# DBTITLE 1,Stream from Kafka to Delta
 query = tl.start_ingest(spark, settings)
 tl.await_caught_up(query, settings.pipeline.trigger)
 
@@ -49,7 +49,7 @@ displayHTML(tl.draw_table(table))
 
 # COMMAND ----------
 
-# DBTITLE 1,Rows and rejected records of this run
+# DBTITLE 1,Rows and rejected records
 summary = tl.summarize(spark, settings, query)
 display(summary.counts(spark))
 

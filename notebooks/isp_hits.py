@@ -13,7 +13,7 @@
 # MAGIC
 # MAGIC `docs/sinks.md` has the guarantees of each sink. To get late hits, publish a second time.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as the job `isp_hits`; on a laptop, after `isp_publish`, with
+# MAGIC **Run it** cell by cell, as the job `isp_hits`, or on a laptop, after `isp_publish`, with
 # MAGIC `python -m workbench run notebooks/isp_hits.py`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -56,8 +56,8 @@ hits.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,Rejected records
-left = tl.start_quarantine(spark, settings)
-tl.await_caught_up(left, trigger)
+quarantine_query = tl.start_quarantine(spark, settings)
+tl.await_caught_up(quarantine_query, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------
@@ -82,7 +82,7 @@ display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Hits in Parquet files by zip code and day
+# DBTITLE 1,Hits in partitioned Parquet files
 files_path = f"{settings.pipeline.location}_files"
 dated = isp.dated_hits(hits)
 to_files = tl.start_files(

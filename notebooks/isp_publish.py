@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC Makes hits from a seed and sends each as JSON, keyed by zip code. Creates the topic if it is missing.
 # MAGIC
-# MAGIC **Run it** before `isp_hits`; as the job `isp_publish`. On a laptop, with a million hits:
+# MAGIC **Run it** before `isp_hits`, for example as the job `isp_publish`. On a laptop, with a million hits:
 # MAGIC `python -m workbench run notebooks/isp_publish.py -p hits=1000000`.
 # MAGIC
 # MAGIC | parameter | meaning |
@@ -28,7 +28,7 @@ settings = tl.notebook_settings(dbutils, "topic", pipeline="isp", hits="10000", 
 
 # COMMAND ----------
 
-# DBTITLE 1,Send the hits
+# DBTITLE 1,Published hits
 published = isp.publish_hits(
     spark,
     settings,

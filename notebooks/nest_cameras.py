@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Nest cameras: sightings and offline devices
 # MAGIC
-# MAGIC Reads JSON logs of Nest devices from a Kafka topic and takes the cameras out of them. All camera events go into an
+# MAGIC Reads JSON logs of Nest devices from a Kafka topic and selects the cameras. All camera events go into an
 # MAGIC archive of Parquet files and into a Delta table. Sightings of persons are counted by zip code and hour. The counts go
 # MAGIC to a compacted topic, and the report reads them there. Offline cameras are listed, and each is notified once.
 # MAGIC
@@ -10,7 +10,7 @@
 # MAGIC of an old system, which a function reads (`topiclake_examples/nest/locations.py`). `docs/sinks.md` has the guarantees of
 # MAGIC each sink.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as the job `nest_cameras`; on a laptop, after `nest_publish`, with
+# MAGIC **Run it** cell by cell, as the job `nest_cameras`, or on a laptop, after `nest_publish`, with
 # MAGIC `python -m workbench run notebooks/nest_cameras.py`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -72,8 +72,8 @@ cameras.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,Rejected records
-left = tl.start_quarantine(spark, settings)
-tl.await_caught_up(left, trigger)
+quarantine_query = tl.start_quarantine(spark, settings)
+tl.await_caught_up(quarantine_query, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------

@@ -12,7 +12,7 @@
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
-# MAGIC | `topic` | Kafka topic; empty: from conf. Locations go to `<topic>-device-locations` |
+# MAGIC | `topic` | Kafka topic (empty: from conf). Locations go to `<topic>-device-locations` |
 # MAGIC | `logs` | the number of logs |
 # MAGIC | `homes` | the number of homes that they come from |
 # MAGIC | `seed` | the same seed makes the same logs |
@@ -41,7 +41,7 @@ locations = tl.load_settings(
 
 # COMMAND ----------
 
-# DBTITLE 1,Send the logs and the locations
+# DBTITLE 1,Published logs and locations
 published = nest.publish_nest_logs(
     spark,
     settings,

@@ -13,7 +13,7 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml` | from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf | |
 # MAGIC | `topic`, `starting_offsets`, `table_path`, `checkpoint_path`, `storage` | those of the ingest | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it | from conf |
 
 # COMMAND ----------
 

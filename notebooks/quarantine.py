@@ -15,7 +15,7 @@
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `pipeline` | the pipeline of the ingest, as in conf |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest; empty: from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it |
 
 # COMMAND ----------
 

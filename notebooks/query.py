@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC Makes the pipeline's table a temp view and shows the result of a query. Writes nothing.
 # MAGIC
-# MAGIC **Run it** after an ingest; on a laptop with `python -m workbench show <pipeline>`.
+# MAGIC **Run it** after an ingest, on a laptop with `python -m workbench show <pipeline>`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
 # MAGIC |---|---|---|
@@ -13,7 +13,7 @@
 # MAGIC | `sql` | a query of the view | all columns |
 # MAGIC | `limit` | the number of rows that are shown | |
 # MAGIC | `topic`, `storage`, `table_path` | those of the ingest | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it | from conf |
 
 # COMMAND ----------
 

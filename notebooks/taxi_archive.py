@@ -7,7 +7,7 @@
 # MAGIC form of Avro, goes to the quarantine of the Delta table. It ends the Parquet stream, and nothing of its batch is
 # MAGIC written. The error names topic, partition, offset and reason.
 # MAGIC
-# MAGIC **Run it**: cell by cell; as a job (`trigger=availableNow` ends when the topic is drained); on a laptop with
+# MAGIC **Run it** cell by cell, as a job (`trigger=availableNow` ends when the topic is drained), or on a laptop with
 # MAGIC `python -m workbench run notebooks/taxi_archive.py`. Running it again reads only what is new.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -23,7 +23,7 @@
 # MAGIC | `storage` | what is mounted: see `gps_ingest` | from conf |
 # MAGIC | `table_path` | where files or table are: below the mount, or a URI such as `s3a://<bucket>/<folder>` | from conf |
 # MAGIC | `checkpoint_path` | where the state of the stream is; one for each `table_path` | from conf |
-# MAGIC | any other key of the pipeline | has no widget; a job or `-p` gives it | from conf |
+# MAGIC | any other key of the pipeline | has no widget; a job or `-p` sets it | from conf |
 
 # COMMAND ----------
 
@@ -37,7 +37,7 @@ display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 
-# DBTITLE 1,2. The schema of the topic's values, from the registry
+# DBTITLE 1,2. Schema of the topic's values
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
 schemas = registry.latest_of(settings.pipeline.subjects("value", topic=settings.pipeline.topic))
 print(*schemas, sep="\n\n")
@@ -50,7 +50,7 @@ display(dbutils.fs.mounts())
 
 # COMMAND ----------
 
-# DBTITLE 1,4. The stream: Kafka → decode → archive
+# DBTITLE 1,4. Stream from Kafka to files
 seconds = dbutils.widgets.get("keep_running_seconds")
 is_parquet = settings.name == "taxi"
 if is_parquet:

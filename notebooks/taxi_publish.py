@@ -29,7 +29,7 @@ tl.mount(dbutils, settings.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Send the trips
+# DBTITLE 1,Published trips
 from topiclake_examples import taxi
 
 published = taxi.publish_trips(

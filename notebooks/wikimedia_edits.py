@@ -6,7 +6,7 @@
 # MAGIC 60 seconds every 30 seconds. Sends each closed window to the topic `<topic>.processed`, as Avro with a registered
 # MAGIC schema. When the schema of the changes gets a new version, the stream restarts by itself and keeps its windows.
 # MAGIC
-# MAGIC **Run it** cell by cell, or as the job `wikimedia_edits`; on a laptop, after `wikimedia_publish`, with
+# MAGIC **Run it** cell by cell, as the job `wikimedia_edits`, or on a laptop, after `wikimedia_publish`, with
 # MAGIC `python -m workbench run notebooks/wikimedia_edits.py`.
 # MAGIC
 # MAGIC | parameter | meaning | empty |
@@ -57,8 +57,8 @@ changes.printSchema()
 # COMMAND ----------
 
 # DBTITLE 1,Rejected records
-left = tl.start_quarantine(spark, settings)
-tl.await_caught_up(left, trigger)
+quarantine_query = tl.start_quarantine(spark, settings)
+tl.await_caught_up(quarantine_query, trigger)
 display(tl.quarantine_reasons(spark, settings))
 
 # COMMAND ----------

@@ -34,7 +34,7 @@ settings = tl.notebook_settings(dbutils, "topic", pipeline="wikimedia", source=[
 
 # COMMAND ----------
 
-# DBTITLE 1,Send the events
+# DBTITLE 1,Published events
 if dbutils.widgets.get("source") == "live":
     published = wikimedia.publish_live_edits(
         settings,

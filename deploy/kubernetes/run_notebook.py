@@ -1,6 +1,6 @@
-"""What a SparkApplication runs: a notebook in the workbench's runner, with the Spark of spark-submit.
+"""Run a notebook as a SparkApplication: in the workbench's runner, with the Spark of spark-submit.
 
-spark-submit takes a file, and the driver's exit code is the application's.
+spark-submit runs a file, and the driver's exit code is the application's.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Takes the pictures of the dashboard (`make screenshots`): real streams, embedded services, Chromium."""
+"""Make the pictures of the dashboard (`make screenshots`): real streams, embedded services, Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes pictures of saved pages (`make screenshots`): charts of each tutorial, and the top of an ingest."""
+"""Take pictures of saved pages (`make screenshots`): charts of each tutorial, and the top of an ingest."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def take(browser: Browser, saved: Path, tutorial: str, to: Path) -> None:
         )
         chart = outputs.filter(has=page.locator("svg, img, .plotly-graph-div")).first
         chart.scroll_into_view_if_needed()
-        # The script of a chart draws it after the page is there.
+        # The script of a chart draws it after the page is loaded.
         page.wait_for_timeout(2_000)
         file = to / "tutorials" / tutorial / f"{slugify(title, '-')}.png"
         file.parent.mkdir(parents=True, exist_ok=True)

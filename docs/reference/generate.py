@@ -193,7 +193,7 @@ def _field_comments(model: type[BaseModel]) -> dict[str, str]:
 def _model(annotation: object) -> type[BaseModel] | None:
     """Return the section that a field holds, if it holds one."""
     candidates = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else (annotation,)
-    return next((one for one in candidates if inspect.isclass(one) and issubclass(one, BaseModel)), None)
+    return next((kind for kind in candidates if inspect.isclass(kind) and issubclass(kind, BaseModel)), None)
 
 
 def _type(annotation: object) -> str:
@@ -201,7 +201,9 @@ def _type(annotation: object) -> str:
     if origin is Annotated:
         return _type(arguments[0])
     if origin in (UnionType, Union):
-        return " or ".join(dict.fromkeys(_type(one) for one in arguments if one is not NoneType))
+        return " or ".join(
+            dict.fromkeys(_type(argument) for argument in arguments if argument is not NoneType)
+        )
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is dict:
@@ -383,7 +385,7 @@ def _action(error: type[TopiclakeError]) -> str:
 
 
 def _reasons_of_errors() -> dict[str, set[str]]:
-    """Return the values of the field `reason` that the code gives to each class of errors."""
+    """Return the values of the field `reason` that the code sets, by class of errors."""
     reasons: dict[str, set[str]] = {}
     for file in (PROJECT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

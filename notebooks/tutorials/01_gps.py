@@ -117,7 +117,7 @@ publish(positions, gps_schema, schema_id)
 # MAGIC | `topic` | STRING | the topic |
 # MAGIC | `partition` | INT | the partition |
 # MAGIC | `offset` | BIGINT | the place in the partition; topic, partition and offset identify a record |
-# MAGIC | `timestamp` | TIMESTAMP | when the record was made or stored, not when the vehicle was there |
+# MAGIC | `timestamp` | TIMESTAMP | when the record was made or stored, not when the vehicle was at the position |
 # MAGIC | `timestampType` | INT | 0: set by the producer, 1: set by the broker |
 
 # COMMAND ----------
@@ -257,7 +257,7 @@ def with_times(rows):
 # MAGIC %md
 # MAGIC ## 5. The stream into a Delta table
 # MAGIC The article's table is `/mnt/datalake/gps`, and its checkpoint `/mnt/datalake/gps/_checkpoints/kafka`. Delta ignores folders
-# MAGIC whose name begins with `_`, so VACUUM keeps the checkpoint. A deleted table folder takes the checkpoint with it.
+# MAGIC whose name begins with `_`, so VACUUM keeps the checkpoint. Deleting the table's folder deletes the checkpoint, too.
 
 # COMMAND ----------
 
@@ -420,7 +420,7 @@ displayHTML(track_map(gps.where("timestamp > '1970-01-01'").withColumn("deviceId
 
 # MAGIC %md
 # MAGIC ## 8. Batch and stream into one table
-# MAGIC A Delta table takes rows of a batch and rows of a stream. A batch that runs twice is in the table twice.
+# MAGIC A Delta table accepts rows of a batch and rows of a stream. A batch that runs twice is in the table twice.
 
 # COMMAND ----------
 

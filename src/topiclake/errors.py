@@ -237,7 +237,7 @@ def require_choice(parameter: str, value: str, allowed: tuple[str, ...], *, usua
     if value not in allowed:
         raise ConfigError(
             f"{parameter} is {value!r}; allowed: {', '.join(allowed)}",
-            f"{parameter}='{usual or allowed[0]}'",
+            f"set {parameter}='{usual or allowed[0]}'",
             parameter=parameter,
             found=value,
             allowed=allowed,
@@ -250,7 +250,7 @@ def require_known_columns(parameter: str, names: Iterable[str], columns: list[st
         if name not in columns:
             raise ConfigError(
                 f"{parameter} names {name}, which the rows don't have",
-                f"some of {', '.join(columns)}",
+                f"use {', '.join(columns)}",
                 parameter=parameter,
                 column=name,
             )

@@ -44,16 +44,16 @@ REASONS = {
     ),
     TOO_SHORT: Reason(
         "There is no schema id in front, since the value has under 5 bytes.",
-        "Look who wrote it: a producer that does not use the registry's serializer.",
+        "Find the producer. It does not use the registry's serializer.",
         may_replay=False,
     ),
     BAD_MAGIC: Reason(
         "There is no schema id in front: byte 0 is not 0, or the header has neither id nor GUID.",
-        "Look who wrote it: a producer of another format, such as plain JSON, or of another topic.",
+        "Find the producer. It writes another format, such as plain JSON, or belongs to another topic.",
         may_replay=False,
     ),
     UNKNOWN_SCHEMA_ID: Reason(
-        "The registry does not know the schema id, or was not asked, after others that it does not know.",
+        "The registry does not know the schema id, or was not asked (at most five unknown ids a minute).",
         "Register the schema under its id, or set schema_registry.url to where it is; then replay.",
         may_replay=True,
     ),

@@ -234,7 +234,7 @@ def require_avro_limits(spark: SparkSession) -> None:
         raise PlatformError(
             f"the JVM has no {', '.join(_shown(name, java_properties) for name in missing)}: "
             "a record of six bytes could end it",
-            f"put into {_place()}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            f"put into {_location()}: {lines}; outside Databricks topiclake.session.local_session sets it",
             properties=tuple(missing),
         )
 
@@ -254,7 +254,7 @@ def require_redaction(spark: SparkSession) -> None:
         lines = ", ".join(f"{key} {REDACTION_CONF[key]}" for key in weak)
         raise PlatformError(
             f"{' and '.join(weak)} would not hide the secrets of stores and Kafka in Spark's UI and plans",
-            f"put into {_place()}: {lines}; outside Databricks topiclake.session.local_session sets it",
+            f"put into {_location()}: {lines}; outside Databricks topiclake.session.local_session sets it",
             settings=tuple(weak),
         )
 
@@ -270,7 +270,7 @@ def _hides(key: str, pattern: str) -> bool:
         return False
 
 
-def _place() -> str:
+def _location() -> str:
     return "the cluster's Spark config" if is_databricks() else "spark-defaults.conf or --conf"
 
 

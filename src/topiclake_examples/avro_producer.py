@@ -55,7 +55,7 @@ def at_least(minimum: float, name: str, value: float | str, *, integer: bool = F
         kind = "whole number" if integer else "number"
         raise ConfigError(
             f"{name} is {value!r}; allowed: a {kind}, at least {minimum:g}",
-            f"-p {name}=10",
+            f"pass -p {name}=10",
             parameter=name,
             found=value,
             minimum=minimum,
@@ -117,7 +117,7 @@ def produce(
         reason = failures[0].str() if failures else "no answer within 60 s"
         raise KafkaError(
             f"{len(failures) + unsent} of {sent} records for topic {topic} were not acknowledged ({reason})",
-            "python -m workbench status, then publish again",
+            "run python -m workbench status, then publish again",
             topic=topic,
             records=sent,
             unacknowledged=len(failures) + unsent,
@@ -139,7 +139,10 @@ def _send(producer: Producer, topic: str, message: Mapping[str, Any], failures: 
             continue
         except KafkaException as error:
             raise KafkaError(
-                f"topic {topic} takes no records: {error}", topic=topic, detail=str(error)
+                f"topic {topic} does not accept records: {error}",
+                "check the topic, and the permissions of the login",
+                topic=topic,
+                detail=str(error),
             ) from None
         producer.poll(0)
         return

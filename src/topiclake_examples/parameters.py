@@ -21,7 +21,7 @@ def whole_number(name: str, value: int | str, allowed: Sequence[int] = ()) -> in
         expected = " or ".join(map(str, allowed)) or "a whole number from 0 on"
         raise ConfigError(
             f"{name} is {text!r}; allowed: {expected}",
-            f"-p {name}={[*allowed, 1000][0]}",
+            f"pass -p {name}={[*allowed, 1000][0]}",
             parameter=name,
             found=text,
             allowed=tuple(allowed),
@@ -42,7 +42,7 @@ def moment(name: str, value: str) -> datetime:
             return parsed
     raise ConfigError(
         f"{name} is {value!r}; allowed: ISO 8601 with its zone",
-        f"-p {name}=2026-01-02T03:00:00Z",
+        f"pass -p {name}=2026-01-02T03:00:00Z",
         parameter=name,
         found=value,
     )

@@ -91,7 +91,7 @@ FAULTS = (
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
-        "a new checkpoint is a new writer",
+        "a new checkpoint writes under a new id",
         "ingest/targets",
         "query = checkpoint.query_id(spark, target.checkpoint, target.start)\n    return",
         "query = target.pipeline\n    return",
@@ -99,7 +99,7 @@ FAULTS = (
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
     ),
     Fault(
-        "each topic of a query is a writer",
+        "each topic of a query writes under a separate id",
         "ingest/targets",
         'return query if target.topic is None else f"{query}/{target.topic}"',
         "return query",
@@ -115,7 +115,7 @@ FAULTS = (
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
     ),
     Fault(
-        "plain values keep the schemas that they were decoded by",
+        "a repeated batch decodes plain values with the same schemas",
         "ingest/registered_records",
         'return self.rejected(records, pinned, commit["plain"])',
         "return self.rejected(records, pinned, self.state.schemas.plain(pinned))",
@@ -123,7 +123,7 @@ FAULTS = (
         "a_version_of_plain_values_that_is_taken_off_the_list_puts_no_record_into_both_places",
     ),
     Fault(
-        "a batch is finished with the configuration that it was begun with",
+        "a repeated batch uses the configuration of its first attempt",
         "ingest/registered_records",
         'if commit is None or commit["judged"] == now:',
         "if True:",
@@ -131,7 +131,7 @@ FAULTS = (
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",
     ),
     Fault(
-        "a batch of other offsets is not taken for one that the table has",
+        "a batch of other offsets is not skipped as a batch that the table has",
         "streaming/batch_offsets",
         "if committed and now and committed != now:",
         "if False:",
@@ -139,7 +139,7 @@ FAULTS = (
         "a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has",
     ),
     Fault(
-        "a row is held against the constraints of the table",
+        "a row is checked against the constraints of the table",
         "ingest/batch_schemas",
         "snapshot.columns, snapshot.constraints)",
         "snapshot.columns)",
@@ -147,7 +147,7 @@ FAULTS = (
         "records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped",
     ),
     Fault(
-        "a batch is finished by the constraints that it was begun with",
+        "a repeated batch uses the constraints of its first attempt",
         "ingest/batch_schemas",
         "return replace(codecs, table=self.table_columns, constraints=constraints)",
         "return codecs",
@@ -179,7 +179,7 @@ FAULTS = (
         "the_name_of_a_reference_is_no_option_and_no_path_elsewhere",
     ),
     Fault(
-        "if a schema is gone, the table shows which records it has",
+        "if a schema was deleted, the table shows which records it has",
         "ingest/registered_records",
         'return records.join(written, location, "left_anti")',
         "return records",
@@ -187,7 +187,7 @@ FAULTS = (
         "a_version_that_is_gone_after_a_crash_is_told_by_the_table",
     ),
     Fault(
-        "commit 2 is remembered",
+        "a repeated batch also reuses the schemas of commit 2",
         "ingest/registered_batch",
         "late = batch.earlier(batch.target.table, LATE)",
         "late = None",
@@ -195,7 +195,7 @@ FAULTS = (
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
     ),
     Fault(
-        "of two drivers of a batch, the one that makes commit 2 decides",
+        "if two drivers write a batch, the driver of commit 2 decides",
         "ingest/rejected_records",
         "(is_open or (",
         "(False or (",
@@ -203,7 +203,7 @@ FAULTS = (
         "a_second_driver_that_knows_another_schema_puts_no_record_into_both_places",
     ),
     Fault(
-        "commit 3 is remembered",
+        "a repeated batch does nothing after commit 3",
         "ingest/registered_batch",
         "if batch.earlier(target.quarantine) is not None:",
         "if False:",
@@ -211,7 +211,7 @@ FAULTS = (
         "what_is_in_quarantine_stays_there_when_its_version_fits_by_then",
     ),
     Fault(
-        "a batch is written again after another writer was faster",
+        "a batch is written again if another writer committed first",
         "delta/table",
         "_ATTEMPTS = 5",
         "_ATTEMPTS = 1",
@@ -227,7 +227,7 @@ FAULTS = (
         "failfast_names_topic_partition_and_offset_and_writes_nothing",
     ),
     Fault(
-        "unknown ids are noise after the fifth",
+        "after five unknown ids a minute, further ids are not requested",
         "schema_registry/registry",
         "not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES",
         "False",
@@ -235,7 +235,7 @@ FAULTS = (
         "ten_thousand_unknown_ids_cost_five_requests",
     ),
     Fault(
-        "five requests a minute",
+        "a client sends at most five requests a minute for a path",
         "schema_registry/retries",
         "if len(spent.times) < REQUESTS_PER_MINUTE:",
         "if len(spent.times) < 100:",
@@ -243,7 +243,7 @@ FAULTS = (
         "a_cold_client_waits_for_the_answer_and_asks_at_most_five_times_a_minute",
     ),
     Fault(
-        "Retry-After is heeded",
+        "the client waits as long as Retry-After asks",
         "schema_registry/retries",
         "max(_BACKOFF(state), _fault(state).wait)",
         "_BACKOFF(state)",
@@ -278,7 +278,7 @@ FAULTS = (
         only=("each way",),
     ),
     Fault(
-        "only the registry's own code says unknown",
+        "an id is unknown only by the registry's error code",
         "schema_registry/client",
         "if response.status == 404 and (code in missing or self._lacks(response.path)):",
         "if response.status == 404:",
@@ -336,7 +336,7 @@ FAULTS = (
         "a_jvm_without_the_limits_is_refused_with_what_to_set",
     ),
     Fault(
-        "a replay claims what nobody claimed",
+        "a replay claims only records without a claim",
         "ingest/quarantine/replay_claims",
         'is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)',
         'is_same = "false"',
@@ -400,7 +400,7 @@ FAULTS = (
         "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
     ),
     Fault(
-        "one of several topics that lost records is paused",
+        "a topic of several that lost records is paused",
         "ingest/multi_topic",
         'if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
         "if False:",
@@ -408,7 +408,7 @@ FAULTS = (
         "a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_alone",
     ),
     Fault(
-        "a paused topic gets what it missed",
+        "a resumed topic gets the records that it missed",
         "ingest/multi_topic",
         "registered_batch.write(target, records, number, resumed_offsets=offsets)",
         "records.schema",
@@ -416,7 +416,7 @@ FAULTS = (
         "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
     ),
     Fault(
-        "a range that a paused topic gets is fixed before it is written",
+        "the range of a resumed topic is stored before it is written",
         "ingest/paused_topics",
         'number = missed[0]["resumed_as"]\n    if number is not None',
         "number = None\n    if number is not None",
@@ -440,7 +440,7 @@ FAULTS = (
         "a_session_that_would_show_a_secret_is_refused_with_what_to_set",
     ),
     Fault(
-        "a window that ends at the watermark is past",
+        "a window that ends exactly at the watermark is closed",
         "streaming/windows",
         "paired.where(end <= watermark)",
         "paired.where(end < watermark)",
@@ -449,7 +449,7 @@ FAULTS = (
         only=("1-append-true",),
     ),
     Fault(
-        "late is what the batch before took for past",
+        "rows are late by the watermark of the previous batch",
         "sinks/late_rows",
         "past = before if",
         "past = now if",
@@ -458,7 +458,7 @@ FAULTS = (
         only=("1-append-true",),
     ),
     Fault(
-        "late rows have a writer's name that stays",
+        "late rows are written under a fixed `txnAppId`",
         "sinks/late_rows",
         "{batch.query_id}/late",
         "{__import__('uuid').uuid4().hex}/late",
@@ -467,7 +467,7 @@ FAULTS = (
         only=("1-append-true",),
     ),
     Fault(
-        "the audit counts what is missing",
+        "the audit counts missing records",
         "ingest/audit/counts",
         'f"bit_count({expected} & {nowhere})"',
         '"0"',
@@ -475,7 +475,7 @@ FAULTS = (
         "each_fault_is_counted_and_named",
     ),
     Fault(
-        "the audit counts what is double",
+        "the audit counts doubled records",
         "ingest/audit/counts",
         '"copies - bit_count(rows) - bit_count(waiting | claimed)"',
         '"0"',
@@ -483,7 +483,7 @@ FAULTS = (
         "each_fault_is_counted_and_named",
     ),
     Fault(
-        "the audit counts what is in both places",
+        "the audit counts records that are in both tables",
         "ingest/audit/counts",
         '"bit_count(rows & waiting)"',
         '"0"',
@@ -491,7 +491,7 @@ FAULTS = (
         "each_fault_is_counted_and_named",
     ),
     Fault(
-        "the audit counts rows that Kafka has no record of",
+        "the audit counts rows without a record in Kafka",
         "ingest/audit/counts",
         'f"bit_count({unknown}) + untraced"',
         '"0"',
@@ -517,7 +517,7 @@ FAULTS = (
         only=("committed",),
     ),
     Fault(
-        "a session sees a table that another process has made since the session looked",
+        "a session sees a table that another process created after its last look",
         "delta/table",
         "return _has_log(spark, path) and columns(spark, path) is not None",
         "",

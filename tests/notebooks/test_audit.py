@@ -108,7 +108,7 @@ def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench, ingested)
     done = workbench("audit", **(PARAMETERS | {"checkpoint_path": "/mnt/datalake/checkpoints/nowhere"}))
     assert done.returncode == 1
     assert "there is no checkpoint at " in done.stderr
-    assert "; try: an ingest with this checkpoint_path" in done.stderr
+    assert "; try: run an ingest with this checkpoint_path" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
@@ -118,4 +118,4 @@ def test_a_notebook_that_tells_no_report_is_named(workbench, tmp_path) -> None:
     notebook.write_text("# Databricks notebook source\ndbutils.notebook.exit('[]')\n")
     done = workbench("audit", "--notebook", str(notebook))
     assert done.returncode == 1
-    assert f"{notebook} ended without findings, ok, partitions; try: a look at " in done.stderr
+    assert f"{notebook} ended without findings, ok, partitions; try: open " in done.stderr

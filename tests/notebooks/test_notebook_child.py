@@ -69,7 +69,7 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
     monkeypatch.setattr("workbench.dbutils.notebook.subprocess", stand_in(subprocess, Popen=Clocked))
     before = children()
     with pytest.raises(
-        WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: a larger"
+        WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: pass a larger"
     ):
         notebook.run("lib/other", 8)
     assert not psutil.pid_exists(int(pid.read_text()))
@@ -79,7 +79,9 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
 
 def test_an_argument_that_no_widget_takes_is_an_exception_and_nothing_runs(notebook, write, tmp_path):
     write("dbutils.widgets.text('who', 'nobody')")
-    with pytest.raises(WorkflowException, match=r"other\.py has no widget 'whom'; it has who; try: -p who=x"):
+    with pytest.raises(
+        WorkflowException, match=r"other\.py has no widget 'whom'; it has who; try: use -p who=x"
+    ):
         notebook.run("lib/other", 60, {"whom": "x"})
     assert not (tmp_path / "home" / "runs").exists()
 
@@ -95,7 +97,7 @@ def test_a_process_that_ends_without_a_result_is_an_exception(notebook, write, m
 
 def test_an_argument_that_is_no_string_and_a_notebook_that_is_not_there_are_refused(notebook, write):
     write("x = 1")
-    with pytest.raises(ConfigError, match=r"argument 'n' of lib/other is 5, not a string; try: '5'"):
+    with pytest.raises(ConfigError, match=r"argument 'n' of lib/other is 5, not a string; try: pass '5'"):
         notebook.run("lib/other", 60, {"n": 5})
     with pytest.raises(ConfigError, match=r"notebook .*/notebooks/none\.py does not exist"):
         notebook.run("./none", 60)
@@ -124,5 +126,5 @@ def test_a_secret_that_is_handed_on_is_in_nothing_that_the_other_run_leaves(
     for text in (shown.out, shown.err, *saved):
         assert "cr<et>\"&'x" not in text
         assert secret not in text
-    with pytest.raises(WorkflowException, match=r"try: -p pw=\[REDACTED\]"):
+    with pytest.raises(WorkflowException, match=r"try: use -p pw=\[REDACTED\]"):
         dbutils.notebook.run("lib/other", 60, {"pww": asked["pw"]})

@@ -230,7 +230,7 @@ def test_a_secret_is_in_nothing_that_a_run_leaves(run, home, terminal, show):
 
 
 def test_a_parameter_that_no_widget_takes_is_refused_before_anything_runs(run, home):
-    with pytest.raises(ConfigError, match="has no widget 'topics'; it has topic; try: -p topic=x"):
+    with pytest.raises(ConfigError, match="has no widget 'topics'; it has topic; try: use -p topic=x"):
         run("dbutils.widgets.text('topic', 'gps')", parameters={"topics": "x"})
     assert not home.runs.exists()
 
@@ -244,7 +244,7 @@ def test_a_parameter_that_no_widget_took_is_named_behind_the_last_cell(run, term
         parameters=given,
     )
     assert "{'topic': 'x', 'topics': 'y'}" in terminal.getvalue()
-    assert "no widget took the parameter topics\n" in terminal.getvalue()
+    assert "no widget has the parameter topics\n" in terminal.getvalue()
 
 
 @pytest.mark.thorough("a further end of a kernel")

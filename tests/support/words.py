@@ -1,6 +1,7 @@
 """The language of the project's texts: pages, docstrings, comments, messages, configuration and displays.
 
 `python -m tests.support.words [PATH…]` lists each sentence that breaks a rule.
+It reads the files that git knows, except tests, and docs/reference, whose sources it reads.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ MOST_WORDS = 25
 MOST_LONG = 0.05
 #: A sentence needs a noun as its subject.
 HEADLESS = re.compile(r"(What|Who|Whoever|That which)\b.*[^?]$", re.DOTALL)
+#: In a sentence; parts of a table's cell may have it between them.
+SEMICOLON = re.compile(r"; .*\.$", re.DOTALL)
 #: By word that is not used, the pattern that finds it, and the words to use.
 BANNED = {
     "tell": (r"\b(tells?|told|telling)\b", "report, log, show, return, notify, distinguish"),
@@ -36,18 +39,38 @@ BANNED = {
     "left": (r"\b(is|are|was|were|be) left\b", "remain, rejected"),
     "beside": (r"\bbesides?\b", "next to, in addition to"),
     "so many": (r"\bso many\b", "the number of"),
+    "is there": (r"\b(is|are|was|were) there\b", "exist"),
+    "placed": (r"\bplaced\b", "valid, created"),
+    "sick": (r"\bsick\b", "failing"),
+    "takes": (
+        r"\btakes\b(?! (\d|about|up to|more than|longer|as long|time|seconds|minutes|one to|two|no bytes|…"
+        r"|an? (minute|second|third|quarter|fraction)))",
+        "accept, use, need; a duration may follow",
+    ),
+    "gives": (r"\bgives\b", "return, set, pass"),
+    "the one … the other": (r"\bthe one\b.*\bthe other\b", "repeat the noun"),
 }
 _BANNED = {word: re.compile(pattern, re.IGNORECASE) for word, (pattern, _) in BANNED.items()}
 
-_PAGES = re.compile(r"(README|CONTRIBUTING|SECURITY)\.md|docs/[^/]+\.md")
-_CODE = re.compile(r"(src|notebooks|bench)/.*\.pyi?")
-_CONFIGURATION = re.compile(r"conf/.*\.ya?ml")
+#: The sources of docs/reference are read, not its pages.
+_PAGES = re.compile(r"[A-Z]+\.md|data/README\.md|docs/[^/]+\.md")
+_CODE = re.compile(r"(src|notebooks|bench|docs|deploy|jars)/.*\.pyi?|setup\.py")
+_CONFIGURATION = re.compile(
+    r"(conf|deploy|docs/site)/.*\.ya?ml|(docker-compose|databricks)\.ya?ml|pyproject\.toml|.*/Dockerfile"
+)
+_JAVA = re.compile(r"jars/.*\.java")
+_JAVA_TEXT = re.compile(
+    r'/\*\*?(?P<comment>.*?)\*/|(?P<lines>(?: *// [^\n]*\n)+)|"(?P<message>(?:[^"\s]+ ){3,}[^"\n]*)"',
+    re.DOTALL,
+)
+_XML = re.compile(r"jars/.*pom\.xml")
 #: By files, the pattern of the texts that the dashboard, Grafana and the alerts display.
 _DISPLAYS = {
     re.compile(
         r"src/workbench/(?!.*\.min\.).*\.js"
     ): r"""(?P<quote>["`])(?P<text>(?:(?!(?P=quote)).)+)(?P=quote)""",
     re.compile(r"src/workbench/.*\.html"): r'(>|title=")(?P<text>[^<>"]+)',
+    re.compile("Makefile"): r"(?m)(?:^|  )##? (?P<text>.*)",
     re.compile(r"deploy/monitoring/.*\.yml"): r'(summary|description): "(?P<text>[^"]+)',
     re.compile(r"deploy/monitoring/.*\.json"): r'"(title|description|noValue)": "(?P<text>[^"]+)',
 }
@@ -83,6 +106,8 @@ class Sentence:
         words = [
             f"{word}: say {BANNED[word][1]}" for word, pattern in _BANNED.items() if pattern.search(self.text)
         ]
+        if self.kind == "page" and SEMICOLON.search(self.text):
+            words.append("semicolon: write two sentences")
         if HEADLESS.match(self.text):
             words.append("no subject: begin with a noun")
         return words
@@ -107,6 +132,11 @@ def _paragraphs(name: str) -> Iterator[tuple[int, str, str]]:
         yield from ((line, "page", text) for line, text in _of_markdown(file.read_text("utf-8")))
     elif _CODE.fullmatch(name):
         yield from _of_python(file.read_text("utf-8"), has_messages=name.endswith(".py"))
+    elif _JAVA.fullmatch(name):
+        yield from _of_java(file.read_text("utf-8"))
+    elif _XML.fullmatch(name):
+        comments = _matches(r"(?s)<!--(?P<text>.*?)-->", file.read_text("utf-8"))
+        yield from ((line, "comment", text) for line, text in comments)
     elif _CONFIGURATION.fullmatch(name):
         yield from ((line, "configuration", text) for line, text in _of_comments(file.read_text("utf-8")))
     for files, pattern in _DISPLAYS.items():
@@ -144,7 +174,7 @@ def _of_markdown(text: str, first: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def _of_python(source: str, *, has_messages: bool) -> Iterator[tuple[int, str, str]]:
-    tree, docstrings = ast.parse(source), set()
+    tree, docstrings = ast.parse(source), set[ast.expr]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
             text := ast.get_docstring(node)
@@ -152,12 +182,23 @@ def _of_python(source: str, *, has_messages: bool) -> Iterator[tuple[int, str, s
             docstrings.add(node.body[0].value)  # type: ignore[attr-defined]
             yield from ((node.body[0].lineno, "docstring", part) for part in _of_docstring(text))
     if has_messages:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-                words = node.value.split()
-                if len(words) >= _FEWEST_WORDS:
-                    yield node.lineno, "message", " ".join(words)
+        for line, text in _literals(tree, docstrings):
+            words = text.split()
+            if len(words) >= _FEWEST_WORDS:
+                yield line, "message", " ".join(words)
     yield from _of_notebook(source)
+
+
+def _literals(node: ast.AST, others: set[ast.expr]) -> Iterator[tuple[int, str]]:
+    """Yield texts of code except `others`, with `…` in place of an f-string's values."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+        yield node.lineno, "".join(map(str, parts))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in others:
+        yield node.lineno, node.value
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(node, ast.JoinedStr) or not isinstance(child, ast.Constant):
+            yield from _literals(child, others)
 
 
 def _of_docstring(text: str) -> Iterator[str]:
@@ -168,6 +209,15 @@ def _of_docstring(text: str) -> Iterator[str]:
     for part in re.split(r"\n\s*\n|\n(?=    \w[\w, *]*: )", text):
         if part.strip():
             yield " ".join(re.sub(r"^\s*\w[\w, *]*: (?=[A-Z])", "", part).split())
+
+
+def _of_java(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield a class's comments, those of successive lines as one, and its messages."""
+    for match in _JAVA_TEXT.finditer(source):
+        text = re.sub(r"^ *(\*|//) ?", "", match["comment"] or match["lines"] or "", flags=re.MULTILINE)
+        text = re.sub(r"\{@\w+ ([^}]*)\}", r"`\1`", re.sub("</?[a-z]+>", "", text)) or match["message"]
+        kind = "message" if match["message"] else "comment"
+        yield source.count("\n", 0, match.start()) + 1, kind, " ".join(text.split())
 
 
 def _of_notebook(source: str) -> Iterator[tuple[int, str, str]]:

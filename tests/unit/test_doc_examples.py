@@ -70,7 +70,7 @@ OTHER_BLOCKS = {
     ("demo.md", "python -m workbench dashboard"): "tests/notebooks/test_dashboard.py",
     (
         "installation.md",
-        "pip install './topiclake-0.2.0-py3-none-any.whl[workbench]'",
+        "pip install 'dist/topiclake-0.2.0-py3-none-any.whl[workbench]'",
     ): "tests/integration/workbench/test_wheel.py",
     (
         "installation.md",

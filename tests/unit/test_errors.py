@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.words import MOST_WORDS
 from topiclake import errors
 from topiclake.errors import ConfigError, KafkaError, StorageError, SubjectNotFoundError, TopiclakeError
 from workbench.runner.execution import CellFailedError
@@ -112,6 +113,72 @@ def test_an_error_survives_pickling_with_parts_and_fields(kind):
     assert str(copy) == str(error) == f"cause; try: remedy [{kind.id}]"
 
 
+#: Their text is that of the user's code, which may name a remedy.
+OF_USERS_CODE = {"CellFailedError", "KernelDiedError", "WorkflowException"}
+NOUN_PHRASE = re.compile(r"(an?|the|this|that|those|one|some|no|another|other)\b")
+
+
+def constructions(source: str):
+    """Yield line, class and call of each error that a module constructs."""
+    names = {each.__name__ for each in EVERY}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            yield node.lineno, node.func.id, node
+
+
+def faults(source: str):
+    """Yield line and fault of each error without fields, or whose remedy is missing or no imperative."""
+    for line, kind, call in constructions(source):
+        if not call.keywords and kind != "TopiclakeError":
+            yield line, "no fields"
+        for text in joined(call.args[0]) if call.args else ():
+            if len(text.split()) > MOST_WORDS:
+                yield line, "long cause"
+        if len(call.args) < 2 and kind not in OF_USERS_CODE:
+            yield line, "no remedy"
+        for text in literals(call.args[1]) if len(call.args) > 1 else ():
+            if NOUN_PHRASE.match(text) or text == "":
+                yield line, "no imperative"
+
+
+def joined(node: ast.expr):
+    """Return the text of a literal, with `…` in place of an f-string's values."""
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)]
+    return [node.value] if isinstance(node, ast.Constant) else []
+
+
+def literals(node: ast.expr):
+    """Return the texts that an expression can have, as far as they are literals."""
+    if isinstance(node, ast.IfExp):
+        return [*literals(node.body), *literals(node.orelse)]
+    if isinstance(node, ast.JoinedStr):
+        return literals(node.values[0])
+    return [node.value] if isinstance(node, ast.Constant) else []
+
+
+def test_each_error_has_a_remedy_in_the_imperative_and_fields():
+    found = [
+        (path.name, *fault) for path in SOURCES.rglob("*.py") for fault in faults(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("KafkaError('no broker', topic='gps')", "no remedy"),
+        ("KafkaError('no broker', 'make demo')", "no fields"),
+        ("KafkaError('no broker', 'another broker', topic='gps')", "no imperative"),
+        ("KafkaError('no broker', f'the broker {x}', topic='gps')", "no imperative"),
+        ("KafkaError('no broker', 'make demo' if x else '', topic='gps')", "no imperative"),
+        (f"KafkaError(f'{'no {x} ' * 13}', 'make demo', topic='gps')", "long cause"),
+    ],
+)
+def test_an_error_without_its_parts_is_named(call, fault):
+    assert list(faults(call)) == [(1, fault)]
+
+
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
     drawn = {}
     branch = []
@@ -132,7 +199,7 @@ def test_one_except_catches_every_error():
 def test_a_word_that_is_not_allowed_is_named_with_those_that_are():
     errors.require_choice("mode", "merge", ("append", "merge"))
     with pytest.raises(
-        ConfigError, match="mode is 'upsert'; allowed: append, merge; try: mode='merge'"
+        ConfigError, match="mode is 'upsert'; allowed: append, merge; try: set mode='merge'"
     ) as raised:
         errors.require_choice("mode", "upsert", ("append", "merge"), usual="merge")
     assert raised.value.fields == {"parameter": "mode", "found": "upsert", "allowed": ("append", "merge")}
@@ -140,8 +207,6 @@ def test_a_word_that_is_not_allowed_is_named_with_those_that_are():
 
 def test_a_column_that_the_rows_lack_is_named_with_those_that_they_have():
     errors.require_known_columns("keys", ["b"], ["a", "b"])
-    with pytest.raises(
-        ConfigError, match="keys names c, which the rows don't have; try: some of a, b"
-    ) as raised:
+    with pytest.raises(ConfigError, match="keys names c, which the rows don't have; try: use a, b") as raised:
         errors.require_known_columns("keys", ["b", "c"], ["a", "b"])
     assert raised.value.fields == {"parameter": "keys", "column": "c"}

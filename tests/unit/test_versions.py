@@ -105,7 +105,7 @@ def disagreements(files: dict[str, str]) -> list[str]:
             f"cp dist/topiclake-{version[1]}-py3-none-any.whl ",
             f"lake/topiclake-{version[1]}-py3-none-any.whl\n",
         ],
-        "docs/installation.md": [f"pip install './topiclake-{version[1]}-py3-none-any.whl[workbench]'\n"],
+        "docs/installation.md": [f"pip install 'dist/topiclake-{version[1]}-py3-none-any.whl[workbench]'\n"],
         "docs/kubernetes.md": [
             f"--tag topiclake-spark:{jvm['spark.version']} .\n",
             f"--tag topiclake:{version[1]} .\n",

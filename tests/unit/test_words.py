@@ -38,6 +38,9 @@ def test_each_kind_of_text_is_read(sentences):
         ("It commits behind each batch.", "behind"),
         ("What is no row goes to quarantine.", "no subject"),
         ("A table of its own.", "of its own"),
+        ("The sink takes a batch.", "takes"),
+        ("A row is there.", "is there"),
+        ("Delta commits; Kafka waits.", "semicolon"),
     ],
 )
 def test_a_breach_names_its_rule(text, rule):
@@ -46,7 +49,14 @@ def test_a_breach_names_its_rule(text, rule):
 
 @pytest.mark.parametrize(
     "text",
-    ["A registry behind a login answers.", "What changes?", "A LEFT JOIN keeps rows.", "It stands for X."],
+    [
+        "A registry behind a login answers.",
+        "What changes?",
+        "A LEFT JOIN keeps rows.",
+        "It stands for X.",
+        "A batch takes 3 s.",
+        "a cell; another part",
+    ],
 )
 def test_words_with_another_meaning_are_allowed(text):
     assert Sentence("f", 1, "page", text).breaches() == []
@@ -57,16 +67,38 @@ def test_words_with_another_meaning_are_allowed(text):
     [
         ("src/workbench/page.js", 'show("The log tells it.");'),
         ("src/workbench/page.html", "<p>The log tells it.</p>"),
+        ("Makefile", "logs:  ## show what the log tells of it\n"),
         ("deploy/monitoring/alerts.yml", 'summary: "The log tells it."'),
         ("deploy/monitoring/grafana.json", '{"title": "The log tells it."}'),
     ],
 )
 def test_texts_of_displays_are_read(tmp_path, monkeypatch, name, text):
     monkeypatch.setattr(words, "PROJECT", tmp_path)
-    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
     (sentence,) = words.sentences([name])
     assert (sentence.kind, len(sentence.breaches())) == ("display", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("jars/store/src/A.java", "/** The log\n * tells it. */\n", "comment"),
+        ("jars/store/src/A.java", "// The log\n// tells it.\n", "comment"),
+        ("jars/store/src/A.java", 'log("What the log tells " + it);\n', "message"),
+        ("jars/store/pom.xml", "<!-- The log tells it. -->\n", "comment"),
+        ("src/a.py", "x = f'The log {x} tells it'\n", "message"),
+        ("deploy/spark/Dockerfile", "# The log tells it.\n", "configuration"),
+        ("data/README.md", "The log tells it.\n", "page"),
+    ],
+)
+def test_texts_of_other_files_are_read(tmp_path, monkeypatch, name, text, kind):
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(text)
+    (sentence,) = words.sentences([name])
+    assert sentence.kind == kind
+    assert any(problem.startswith("tell:") for problem in sentence.breaches())
 
 
 def test_code_is_no_text(tmp_path, monkeypatch):

@@ -42,8 +42,8 @@ class DatabaseSettings(Section):
     tls: bool = True
     #: A PEM file with the authorities to trust. Set it when the system's own did not sign the certificate.
     ca_file: Path | None = None
-    #: The most connections of one process. Raise it when more queries than that write at the same time; lower
-    #: it to the limit that the database allows the user.
+    #: Maximum number of connections of one process. Raise it when more queries than that write at the same
+    #: time. Lower it to the limit that the database allows the user.
     pool_size: Annotated[int, Field(ge=1, le=100)] = 5
     #: How long a micro-batch waits for a database that is unavailable, or for a lock, before the query fails.
     #: Raise it to survive longer outages.

@@ -29,7 +29,7 @@ SECRET_KEYS = {"username", "password", "client_secret", "token", "token_url"}.un
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
 CODE_KEYS = ("deserializer", "deserializer_config")
-#: Keys of a pipeline of which a layer's one takes the place of a lower layer's other one.
+#: Keys of a pipeline of which a layer's key replaces a lower layer's other key.
 _EITHER = (("table", "table_path"), ("table_path", "table"))
 #: The choice of a dropdown that keeps the value of the configuration files.
 FROM_CONF = "from conf"
@@ -139,7 +139,7 @@ def _upper(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters; one that selects topics clears the other keys that would select some."""
     for key in ("topic", "topic_pattern", "assign"):
         if key in given:
-            # With a pattern, `topic` selects nothing, but still names the pipeline's source.
+            # With a pattern, `topic` selects nothing.
             others = {"topic": {"topic_pattern", "assign"}, "topic_pattern": {"assign"}}
             return {**dict.fromkeys(others.get(key, {"topic", "topic_pattern"})), **given}
     return dict(given)
@@ -210,7 +210,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         known = environments(file.parent)
         raise ConfigError(
             f"{file} does not exist; environments here: {', '.join(known) or 'none'}",
-            "env=local",
+            "use an environment that has a file, such as env=local",
             file=str(file),
             reason="missing",
             allowed=tuple(known),
@@ -227,7 +227,9 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         raise ConfigError(cause, "fix the file", file=str(file), reason="no_yaml") from None
     if not isinstance(content or {}, dict):
         cause = f"{file} must hold keys and values, not {type(content).__name__}"
-        raise ConfigError(cause, file=str(file), reason="no_mapping", found=type(content).__name__)
+        raise ConfigError(
+            cause, "fix the file", file=str(file), reason="no_mapping", found=type(content).__name__
+        )
     return content or {}
 
 
@@ -255,7 +257,7 @@ def _expand(value: Any, files: list[Path], key: str = "") -> Any:  # noqa: ANN40
             raise ConfigError(
                 f"{key} in {' or '.join(map(str, files))} needs the environment variable {match[1]}, "
                 "which is not set",
-                "python -m workbench up, and run the notebook with python -m workbench run"
+                "run python -m workbench up, and the notebook with python -m workbench run"
                 if match[1].startswith("WORKBENCH_")
                 else f"export {match[1]}=…",
                 key=key,
@@ -284,7 +286,7 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
     key = path[1] if path[0] == "pipeline" and len(path) > 1 else ".".join(path)
     key = "storage" if key == "storage.source" else key  # which is the parameter's name
     where = f"parameter {key}" if key in given else f"{'.'.join(path)} in {' or '.join(map(str, files))}"
-    remedy = f"-p {key}=<an allowed value>, or leave it empty" if key in given else "fix that file"
+    remedy = f"pass -p {key}=<an allowed value>, or leave it empty" if key in given else f"correct {key}"
     named: dict[str, object] = {"key": ".".join(path), "files": tuple(map(str, files))}
     named = {"parameter": key} if key in given else named
     if problem["type"] == "extra_forbidden":
@@ -292,7 +294,9 @@ def _first_problem(error: ValidationError, files: list[Path], given: set[str]) -
         cause = f"{where} is unknown; allowed: {', '.join(allowed)}"
         return ConfigError(cause, remedy, **named, reason="unknown", allowed=tuple(allowed))
     if problem["type"] == "missing":
-        return ConfigError(f"{where} is missing", remedy, **named, reason="missing")
+        # The files are base.yaml, the pipeline's own if it has one, and the environment's.
+        file = files[-2:][0] if path[0] == "pipeline" else files[-1]
+        return ConfigError(f"{where} is missing", f"add {key} to {file}", **named, reason="missing")
     wrong, shown = problem["msg"].removeprefix("Value error, "), _shown(problem)
     cause = f"{where} is wrong: {wrong} (found {shown})"
     return ConfigError(cause, remedy, **named, reason="wrong", found=shown, expected=wrong)

@@ -85,7 +85,9 @@ def _require_known(key: str) -> None:
         near = difflib.get_close_matches(key, allowed, n=1)
         raise ConfigError(
             f"'{key}' is not a key of a pipeline; allowed: {', '.join(allowed)}",
-            f'"{near[0]}"' if near else f'{key}="<its default>", if it is a parameter of the notebook itself',
+            f'use "{near[0]}"'
+            if near
+            else f'add {key}="<its default>", if it is a parameter of the notebook itself',
             parameter=key,
             reason="unknown",
             allowed=tuple(allowed),

@@ -62,10 +62,11 @@ class PipelineSettings(SourceSettings):
     trigger: Trigger = "availableNow"
     #: The temp view that shows the table to SQL.
     view: Annotated[str, Field(pattern=r"^\w+$")]
-    #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. `{topic}` gives each topic a
-    #: table. It needs no path. Either `table` or `table_path` is set.
+    #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. With `{topic}`, each topic
+    #: has a table. It needs no path. Either `table` or `table_path` is set.
     table: Annotated[str, AfterValidator(table_name.check_name)] | None = None
-    #: Where the Delta table is: below the mount point, or an address. `{topic}` gives each topic a table.
+    #: Where the Delta table is: below the mount point, or an address. With `{topic}`, each topic has a
+    #: table.
     table_path: Annotated[Text, AfterValidator(_check_path)] | None = None
     #: Where the query keeps its offsets: one checkpoint for each table.
     checkpoint_path: Text
@@ -76,7 +77,7 @@ class PipelineSettings(SourceSettings):
     #: The format of values; text is one column `value STRING`. Values of avro, protobuf and json_schema (JSON
     #: with a JSON Schema) name schemas of the registry.
     value_format: Literal["avro", "json", "json_schema", "protobuf", "text", "custom"] = "avro"
-    #: The columns of JSON and custom values as DDL; one that is NOT NULL must be there.
+    #: The columns of JSON and custom values as DDL; a NOT NULL column is required.
     value_schema: Text | None = None
     #: Of custom values: `module:function`, see `topiclake.deserializer`, or the name of a Kafka
     #: `Deserializer` class in a jar that Spark has.
@@ -90,8 +91,8 @@ class PipelineSettings(SourceSettings):
     #: Full names of the records in the topic, for the strategies that name subjects by them. A record that is
     #: not listed is looked up by its schema id. For protobuf: the messages that values may be.
     record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
-    #: How values name their schema: `confluent` (an id in front or in a header), or `plain`: they do not. Use
-    #: `plain` for producers without a registry's serializer.
+    #: How values name their schema: `confluent` (an id in front or in a header), or `plain` (values contain
+    #: no schema id). Use `plain` for producers without a registry's serializer.
     avro_form: Literal["confluent", "plain"] = "confluent"
     #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
     #: List them when old versions are no longer written, because each further version costs another trial.
@@ -104,7 +105,7 @@ class PipelineSettings(SourceSettings):
     #: json_schema and protobuf name schemas of the subject `<topic>-key`. Set it when keys hold more than
     #: values.
     key: Literal["none", "binary", "string", "avro", "json", "json_schema", "protobuf"] = "none"
-    #: The columns of JSON keys as DDL; one that is NOT NULL must be there.
+    #: The columns of JSON keys as DDL; a NOT NULL column is required.
     key_schema: Text | None = None
     #: Whether rows have `_headers ARRAY<STRUCT<key STRING, value BINARY>>`. Set it when producers put
     #: information there.

@@ -72,7 +72,7 @@ class Settings(Section):
         if self.pipeline.has_several_topics:
             raise ConfigError(
                 f"pipeline {self.name} has several topics, each with a separate table and quarantine",
-                "settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
+                "use settings.for_topic('<topic>') in a notebook, -p topic=<topic> on a command line",
                 pipeline=self.name,
             )
         return self.for_topic(self.pipeline.topic)

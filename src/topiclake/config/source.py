@@ -70,7 +70,7 @@ def _of_partitions(value: Mapping[Any, Any], data: Mapping[str, Any], allowed: s
             raise ValueError("must hold offsets from 0 on, -2 for the earliest or -1 for the latest")
         return _each(value, int)
     if any(type(offset) is int for _, offset in parts):
-        raise ValueError("must hold offsets, or times: Spark takes one or the other")
+        raise ValueError("must hold offsets, or times: Spark accepts only one kind")
     return _each(value, lambda time: _time(time, allowed))
 
 
@@ -155,7 +155,8 @@ Offsets = Literal["earliest", "latest"] | datetime | PartitionOffsets | Partitio
 class SourceSettings(Section):
     """The records of Kafka that a pipeline reads."""
 
-    #: A topic, or several with commas between them; then paths hold `{topic}`.
+    #: A topic, or several with commas between them; then paths hold `{topic}`. Only a pipeline with
+    #: `topic_pattern` or `assign` may omit it.
     topic: Text
     #: A regular expression: the topics whose whole names match it, also new ones, instead of `topic`.
     topic_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
@@ -178,22 +179,26 @@ class SourceSettings(Section):
     #: Whether a stream waits for a topic that does not exist yet; else its start is refused. Set it when the
     #: producer creates the topic later.
     wait_for_topic: bool = False
-    #: The most records of a micro-batch. Set it when a backlog would make a batch that is too large.
+    #: Maximum number of records of a micro-batch. Set it when a backlog would make a batch that is too large.
     max_offsets_per_trigger: Positive | None = None
-    #: The fewest records of a micro-batch. Set it for fewer and larger files. A batch waits for them, but not
-    #: longer than `max_trigger_delay` (Spark: 15 minutes).
+    #: Minimum number of records of a micro-batch. Set it for fewer and larger files. A batch waits for them,
+    #: but not longer than `max_trigger_delay` (Spark: 15 minutes).
     min_offsets_per_trigger: Positive | None = None
     #: How long a micro-batch waits for `min_offsets_per_trigger`. Set it when rows may be less late.
     max_trigger_delay: Annotated[str, AfterValidator(_check_delay)] | None = None
-    #: The fewest Spark tasks that read. Set it when the cluster has more cores than the topic has partitions.
+    #: Minimum number of Spark tasks that read the topic. Set it when the cluster has more cores than the
+    #: topic has partitions.
     min_partitions: Positive | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _name_topics(cls, given: Any) -> Any:  # noqa: ANN401 (pydantic's own)
-        """Take `topic` from `assign`, unless it is set."""
-        if isinstance(given, dict) and given.get("assign") and not given.get("topic"):
-            return given | {"topic": ",".join(_assigned(given["assign"]))}
+        """Take `topic` from `assign` or `topic_pattern`, unless it is set."""
+        if isinstance(given, dict) and not given.get("topic"):
+            if given.get("assign"):
+                return given | {"topic": ",".join(_assigned(given["assign"]))}
+            if given.get("topic_pattern"):
+                return given | {"topic": str(given["topic_pattern"])}
         return given
 
     @model_validator(mode="after")
@@ -209,8 +214,8 @@ class SourceSettings(Section):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are listed."""
-        return tuple(listed(self.topic))
+        """The topics that are listed; none with a pattern."""
+        return () if self.topic_pattern else tuple(listed(self.topic))
 
     def reads(self, topic: str) -> bool:
         """Return whether it reads a topic."""

@@ -67,7 +67,7 @@ def require_allowed(spark: SparkSession, name: str) -> None:
     if named[0] == _SPARK_CATALOG and not all(map(_ALLOWED.fullmatch, named)):
         raise StorageError(
             f"Spark's own catalog does not allow the name of table {name}",
-            "a name of letters, digits and underscores, or table_path in place of table",
+            "use letters, digits and underscores, or set table_path in place of table",
             table=name,
             reason="table_name",
         )
@@ -97,7 +97,7 @@ def catalog_errors(location: str) -> Iterator[None]:
         if condition in _NO_CATALOG:
             raise StorageError(
                 f"the catalog of table {location} does not exist",
-                "SHOW CATALOGS, or <schema>.<table> for a table in Spark's own catalog",
+                "run SHOW CATALOGS, or use <schema>.<table> for a table in Spark's own catalog",
                 table=location,
                 reason="no_catalog",
             ) from None

@@ -62,7 +62,7 @@ def _canonical(table: str) -> str:
 
 def _opened(path: Path) -> TextIO:
     """Open the lock file, which all users may lock and only its owner may write."""
-    # Never follow a symbolic link that another user has placed there.
+    # Never follow a symbolic link that another user has created.
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except PermissionError:

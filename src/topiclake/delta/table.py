@@ -95,7 +95,7 @@ def ensure_table(
                 raise _unregistered(path, catalog.folder(spark, path)) from None
             raise StorageError(
                 f"{path} holds files, but no Delta table",
-                "another table_path",
+                "set another table_path",
                 table=path,
                 reason="files",
             ) from None

@@ -67,7 +67,7 @@ class DeclaredFormat:
         ):
             raise ConfigError(
                 f"values of topic {pipeline.topic} are {pipeline.value_format}",
-                "value_format: json, text or custom",
+                "set value_format to json, text or custom",
                 topic=pipeline.topic,
                 value_format=pipeline.value_format,
             )
@@ -200,7 +200,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, other_columns: Sequ
     Raises:
         ConfigError: It is no list of columns, or has a name twice, a reserved name or a TINYINT.
     """
-    remedy = f"{parameter} such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
+    remedy = f"set {parameter} to columns such as `id INT NOT NULL, name STRING, seen TIMESTAMP`"
     try:
         columns = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
@@ -223,7 +223,7 @@ def columns_of(ddl: str, parameter: str = "value_schema", *, other_columns: Sequ
     if '"byte"' in columns.json():
         raise ConfigError(
             f"{parameter} has a TINYINT, which Spark reads from 128 on as negative",
-            "SMALLINT",
+            "use SMALLINT",
             parameter=parameter,
             reason="tinyint",
         )

@@ -62,7 +62,7 @@ def load(name: str) -> Deserialize:
     Raises:
         ConfigError: It does not exist, or is not marked as a deserializer.
     """
-    remedy = "deserializer: <module>:<function>, a function with @topiclake.deserializer above it"
+    remedy = "set deserializer: <module>:<function>, a function with @topiclake.deserializer above it"
     module, _, function = name.partition(":")
     try:
         loaded = getattr(importlib.import_module(module), function)
@@ -132,7 +132,7 @@ def require_class(spark: SparkSession, name: str, config: Mapping[str, str]) -> 
         ConfigError: `jars/values` or the class is missing, or it is no Deserializer, or refuses `config`.
     """
     remedy = (
-        "the class's jar in spark.jars (on Databricks: a library of the cluster), and deserializer_config"
+        "add the class's jar to spark.jars (Databricks: to the libraries), or correct deserializer_config"
     )
     try:
         register(spark)

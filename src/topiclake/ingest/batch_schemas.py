@@ -213,7 +213,7 @@ class BatchSchemas:
             raise IngestError(
                 f"the table property {name} of {self.target.table} is not what this version of Topiclake "
                 f"writes ({error}), and without it columns could change their meaning",
-                f"the version that wrote it, or, if columns may get other names, ALTER TABLE "
+                f"use the version that wrote it, or, if columns may get other names, ALTER TABLE "
                 f"{catalog.identifier(self.target.table)} UNSET TBLPROPERTIES ('{name}')",
                 table=self.target.table,
                 property=name,

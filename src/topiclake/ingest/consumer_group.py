@@ -146,19 +146,24 @@ class NoCoordinatorError(KafkaError):
 
 def _refused(group: str, error: ClientError, location: str = "") -> KafkaError:
     if error.code() in _COMING:
-        return NoCoordinatorError(f"{error.str()}{location}", group=group)
+        return NoCoordinatorError(f"{error.str()}{location}", "wait for the next batch", group=group)
     if error.code() in (ClientError.NON_EMPTY_GROUP, ClientError.UNKNOWN_MEMBER_ID):
         return KafkaError(
             f"consumers use the group {group}",
-            "another consumer_group, which nobody reads with",
+            "set another consumer_group, which no consumer reads with",
             group=group,
             reason="in_use",
         )
     if error.code() in (ClientError.GROUP_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED):
         return KafkaError(
             f"the broker does not allow it: {error.str()}{location}",
-            f"READ on group {group} and on the topic for this login, or no consumer_group",
+            f"grant this login READ on group {group} and on the topic, or remove consumer_group",
             group=group,
             reason="not_allowed",
         )
-    return KafkaError(f"{error.str()}{location}", group=group, reason="refused")
+    return KafkaError(
+        f"{error.str()}{location}",
+        "check the broker and the permissions of the login, or remove consumer_group",
+        group=group,
+        reason="refused",
+    )

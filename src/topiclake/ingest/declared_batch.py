@@ -170,7 +170,7 @@ def _require_same(batch: _Batch, commit: Mapping[str, Any] | None) -> None:
         raise IngestError(
             f"batch {commit['batch_id']} of pipeline {batch.target.pipeline} was written in part with "
             "another value_schema, value_format, timestamp_format, deserializer or "
-            "spark.sql.session.timeZone; with these, records would be lost, doubled or read otherwise",
+            "spark.sql.session.timeZone",
             "put them back until that batch is done, then change them",
             pipeline=batch.target.pipeline,
             batch_id=commit["batch_id"],

@@ -162,7 +162,7 @@ def _losses(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lo
 
 def _pause_reason(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
     if re.fullmatch(topics.reads, topic) is None:
-        return "the topic was taken off the list of the pipeline"
+        return "the topic was removed from the list of the pipeline"
     if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
         return f"{lost[topic]}; try: fail_on_data_loss=false, which continues with the records after them"
     return None
@@ -204,7 +204,7 @@ def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> Non
     if not table_name.is_allowed(table):
         raise IngestError(
             f"the table of topic {topic} would be {table}, and no catalog allows a dot in a table's name",
-            "table_path in place of table, or a separate pipeline for this topic",
+            "set table_path in place of table, or a separate pipeline for this topic",
             topic=topic,
             table=table,
             reason="table_name",
@@ -213,7 +213,7 @@ def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> Non
         if other != topic and _same(table, topics.template.table, other):
             raise IngestError(
                 f"topics {topic} and {other} would have the same table: a catalog ignores the case of names",
-                "table_path in place of table, or a separate pipeline for one of them",
+                "set table_path in place of table, or a separate pipeline for one of them",
                 topic=topic,
                 table=table,
                 reason="table_name",
@@ -222,7 +222,7 @@ def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> Non
     if other and _same(table, topics.template.quarantine, other):
         raise IngestError(
             f"the table of topic {topic} would be the quarantine of topic {other}",
-            "a table or table_path that does not end with {topic}",
+            "set a table or table_path that does not end with {topic}",
             topic=topic,
             reason="quarantine_of_another",
         )

@@ -101,7 +101,7 @@ def planned_table(
 def _rows_per_second(spark: SparkSession, target: Target) -> float | None:
     """Return the rate of the fastest micro-batch of the last run; None if no rate is known.
 
-    A micro-batch takes the time from its entry in the checkpoint to its commit in the table.
+    The duration of a micro-batch is from its entry in the checkpoint to its commit in the table.
     """
     begun = checkpoint.begin_times(spark, target.checkpoint)
     if begun is None:

@@ -121,7 +121,7 @@ class RegisteredBatch(Batch):
         raise IngestError(
             f"batch {self.number} was written in part with schemas that {cause}{schemas}, and without "
             f"partition and offset in the column {KAFKA_COLUMN} nothing shows which records",
-            "register the schemas again under their ids, or take a new table_path and checkpoint_path",
+            "register the schemas again under their ids, or set a new table_path and checkpoint_path",
             pipeline=self.target.pipeline,
             batch_id=self.number,
             reason="schemas_unknown",

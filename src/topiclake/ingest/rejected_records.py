@@ -129,7 +129,7 @@ def _first_of(rejected: DataFrame) -> DecodeError:
     return DecodeError(
         f"{failure.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "
         f"reason {row['reason']}: {row['detail']}",
-        "mode=PERMISSIVE, which puts such records into the quarantine table",
+        "set mode=PERMISSIVE, which puts such records into the quarantine table",
         topic=row["topic"],
         partition=row["partition"],
         offset=row["offset"],

@@ -177,9 +177,9 @@ def require_same_topic(
             else f"has no partition {partition}"
         )
         raise IngestError(
-            f"topic {content.topic} {range_text}, but the table at {content.target.table} has records of it "
-            f"up to offset {end}: it is not the topic that the table was written from",
-            'resume=restart with starting_offsets={"'
+            f"topic {content.topic} {range_text}, but the table at {content.target.table} has its records "
+            f"up to offset {end}: it is another topic",
+            'set resume=restart with starting_offsets={"'
             + content.topic
             + '": {"<partition>": <offset>, …}}, the offsets in the new topic',
             pipeline=settings.name,
@@ -230,7 +230,9 @@ def write_missing(
     # A join by names moves these columns to the front.
     records = records.select(*fetched.columns)
     records_text = f"records of topic {content.topic} that are in neither table"
-    with lost_offsets.data_loss_errors(records_text, "fail_on_data_loss=false, which continues without them"):
+    with lost_offsets.data_loss_errors(
+        records_text, "set fail_on_data_loss=false, which continues without them"
+    ):
         if not records.isEmpty():
             _write(spark, settings, content, records, spans)
 
@@ -288,7 +290,7 @@ def _require_not_aged(
     raise OffsetsLostError(
         f"Kafka has deleted records of topic {content.topic} ({ranges}), of which the table at "
         f"{content.target.table} and its quarantine have {present}",
-        "fail_on_data_loss=false, which continues without them",
+        "set fail_on_data_loss=false, which continues without them",
         topic=content.topic,
         table=content.target.table,
         ranges=tuple(aged),

@@ -87,7 +87,7 @@ class RowTransform:
             raise self.error(
                 f"cannot be applied to the columns {', '.join(rows.columns)}: "
                 f"{type(error).__name__}: {failure.last_cause(str(error))}",
-                "columns that the rows have",
+                "use columns that the rows have",
                 reason="not_applicable",
             ) from error
         if not isinstance(transformed, DataFrame):

@@ -121,8 +121,7 @@ class StartCheck:
     def _checkpoint_restored(self, target: Target, topic: str, batch_id: int) -> IngestError:
         return IngestError(
             f"the checkpoint at {target.checkpoint} ends with batch {self.progress.planned}, but the table "
-            f"at {target.table} has batch {batch_id} of it: Delta would skip the batches up to it, and their "
-            "records would be lost",
+            f"at {target.table} has its batch {batch_id}: records would be lost",
             "put the newest checkpoint back, or move this one away and start with resume=table",
             pipeline=self.settings.name,
             topic=topic,
@@ -237,10 +236,9 @@ class StartCheck:
     def _checkpoint_missing(self, content: TableContent) -> IngestError:
         target = content.target
         return IngestError(
-            f"pipeline {self.settings.name} would begin at its starting_offsets, since there is no "
-            f"checkpoint at {target.checkpoint}; but the table at {target.table} already has records of "
-            f"topic {content.topic}, which would be doubled",
-            "the old checkpoint_path; or resume=table, which continues where the table ends; or "
+            f"pipeline {self.settings.name} has no checkpoint at {target.checkpoint}, but the table at "
+            f"{target.table} has records of topic {content.topic}, which would be doubled",
+            "set the old checkpoint_path; or resume=table, which continues where the table ends; or "
             "resume=restart, which begins at starting_offsets",
             pipeline=self.settings.name,
             topic=content.topic,
@@ -334,7 +332,7 @@ def _require_traced(spark: SparkSession, content: TableContent) -> None:
     raise ConfigError(
         f"resume=table needs rows that say which record each is; those of {table} have no column "
         f"{KAFKA_COLUMN} with {', '.join(sorted(needed))}",
-        "resume=restart with starting_offsets for each partition",
+        "set resume=restart with starting_offsets for each partition",
         parameter="resume",
         table=table,
         topic=content.topic,

@@ -128,7 +128,7 @@ def create_view(
     """Create a temporary view of a Delta table, without `_kafka`, and return its rows.
 
     A pipeline of several topics has a table for each, so its view lists them: `topic STRING, rows BIGINT,
-    quarantined BIGINT, table STRING`. `settings.for_topic` gives the view of one of them.
+    quarantined BIGINT, table STRING`. `settings.for_topic` returns the view of one of them.
 
     Args:
         spark: The session.

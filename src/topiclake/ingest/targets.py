@@ -129,12 +129,12 @@ class Target:
             return
         if self.transform is not None:
             raise self.transform.error(
-                f"makes columns that the table cannot take: {problem}",
+                f"makes columns that the table cannot accept: {problem}",
                 "cast the column in the transform, or choose another table",
                 reason="columns",
             )
         raise IngestError(
-            f"the table {self.table} cannot take the columns of the configuration: {problem}",
+            f"the table {self.table} cannot accept the columns of the configuration: {problem}",
             "set key, key_schema and value_schema to what the table has, or choose another table",
             table=self.table,
             reason="columns",

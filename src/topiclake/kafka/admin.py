@@ -60,7 +60,7 @@ def require_topics(
             raise TopicNotFoundError(
                 f"no topic on the broker at {kafka.bootstrap_servers} matches {pipeline.topic_pattern}; "
                 f"{_near_text(pipeline.topic_pattern, names)}",
-                "a pattern that matches a topic's whole name, or create the first topic",
+                "use a pattern that matches a topic's whole name, or create the first topic",
                 topic_pattern=pipeline.topic_pattern,
                 server=kafka.bootstrap_servers,
                 near=_near(pipeline.topic_pattern, names),
@@ -76,7 +76,7 @@ def _not_found(kafka: KafkaSettings, topic: str, names: Iterable[str]) -> TopicN
     return TopicNotFoundError(
         f"topic {topic} is not on the broker at {kafka.bootstrap_servers}; {_near_text(topic, names)}",
         "publish first (the examples: python -m workbench run notebooks/…_publish.py); or check its name; or "
-        "wait_for_topic=true, where it is created later",
+        "set wait_for_topic=true, if it is created later",
         topic=topic,
         server=kafka.bootstrap_servers,
         near=_near(topic, names),
@@ -135,7 +135,7 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
         raise KafkaError(
             f"topic {topic} has {_CLEANUP}={policy}: records that are old would be deleted, {_COMPACT} keeps "
             "the newest of each key",
-            f"kafka-configs --alter --topic {topic} --add-config {_CLEANUP}={_COMPACT}, or another topic",
+            f"kafka-configs --alter --topic {topic} --add-config {_CLEANUP}={_COMPACT}, or use another topic",
             topic=topic,
             reason="not_compacted",
             found=policy,
@@ -144,7 +144,13 @@ def _require_compacted(client: AdminClient, topic: str) -> None:
 
 def _error(topic: str, problem: str, reason: str, error: KafkaException) -> KafkaError:
     detail = error.args[0].str()
-    return KafkaError(f"topic {topic} {problem}: {detail}", topic=topic, reason=reason, detail=detail)
+    return KafkaError(
+        f"topic {topic} {problem}: {detail}",
+        "check the permissions of the login on the topic",
+        topic=topic,
+        reason=reason,
+        detail=detail,
+    )
 
 
 def _topics(kafka: KafkaSettings) -> dict[str, int]:

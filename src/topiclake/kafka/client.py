@@ -95,7 +95,7 @@ def unreachable(kafka: KafkaSettings, problems: list[ClientError]) -> KafkaError
     reason = problems[0].str() if problems else "no answer"
     return KafkaError(
         f"the broker at {kafka.bootstrap_servers} does not answer within {TIMEOUT_SECONDS} s ({reason})",
-        "python -m workbench status, or check kafka.bootstrap_servers, security_protocol and the network",
+        "run python -m workbench status, or check kafka.bootstrap_servers, security_protocol and the network",
         server=kafka.bootstrap_servers,
         reason="unreachable",
         detail=reason,

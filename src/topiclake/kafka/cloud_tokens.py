@@ -46,7 +46,7 @@ class CloudToken:
 
     @classmethod
     def from_settings(cls, kafka: KafkaSettings) -> CloudToken:
-        """Build it from the configuration; the scope is the one that Databricks takes for Event Hubs."""
+        """Build it from the configuration; the scope is that of Databricks for Event Hubs."""
         host = kafka.bootstrap_servers.partition(",")[0].rpartition(":")[0]
         return cls(kafka.region, f"https://{host}/.default", kafka.service_credential)
 
@@ -79,7 +79,7 @@ class CloudToken:
         if not hasattr(provider, "get_credentials"):
             raise LoginError(
                 f"the service credential {name} is neither of AWS nor of Azure",
-                "kafka.oauth with the client credentials of another application",
+                "set kafka.oauth with the client credentials of another application",
                 service_credential=name,
                 reason="cloud",
             )

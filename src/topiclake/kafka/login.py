@@ -155,7 +155,7 @@ def require_databricks(kafka: KafkaSettings) -> None:
     if kafka.service_credential is not None and not is_databricks():
         raise ConfigError(
             f"kafka.service_credential is {kafka.service_credential}, which needs Databricks",
-            "kafka.sasl_mechanism AWS_MSK_IAM, or kafka.oauth",
+            "set kafka.sasl_mechanism to AWS_MSK_IAM, or set kafka.oauth",
             key="kafka.service_credential",
             reason="not_databricks",
         )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from topiclake.kafka.offsets import BrokerOffsets
 
-_WHY = {
+_CAUSES = {
     "aged_out": "Kafka deleted them (retention, or DeleteRecords)",
     "recreated": "the topic was deleted and created again, and the checkpoint is of the old one",
     "truncated": "the partition ends before the offset that is asked for",
@@ -47,7 +47,7 @@ class LostRange:
         else:
             records = "1 record" if self.records == 1 else f"{self.records:,} records"
             offsets = f"offsets {self.first} to before {self.after} ({records})"
-        return f"topic {self.topic}, partition {self.partition}: {offsets}: {_WHY[self.why]}"
+        return f"topic {self.topic}, partition {self.partition}: {offsets}: {_CAUSES[self.why]}"
 
 
 def compare(

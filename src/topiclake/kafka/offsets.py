@@ -230,7 +230,7 @@ def require_partitions(pipeline: PipelineSettings, broker_offsets: BrokerOffsets
                 raise ConfigError(
                     f"{key} names the partitions {_shown(partitions)} of topic {topic}, which has "
                     f"{_shown(in_kafka)}",
-                    f"-p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
+                    f"pass -p {key}=<JSON with {'some' if key == 'assign' else 'each'} of them>",
                     parameter=key,
                     topic=topic,
                     partitions=tuple(sorted(partitions)),

@@ -9,7 +9,7 @@ again carries the same id, and two records never do:
   their order.
 - With `id_columns`, the id is a hash of the writer and these columns. The caller knows that their values are
   unique, such as topic, partition and offset of the source record. Spark shuffles nothing. A repeated record
-  may have another value, and a new checkpoint gives the same ids.
+  may have another value, and a new checkpoint produces the same ids.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def write_topic(
     Raises:
         ConfigError: A column is missing or of the wrong type, or the topic is named twice or not at all.
         TopicNotFoundError: `topic` is not there.
-        KafkaError: The broker cannot be used or does not take all records; what it took stays.
+        KafkaError: The broker cannot be used or does not accept all records; accepted records stay.
 
     Example:
         >>> tl.ensure_topic(settings.kafka, "readings-text", 1)
@@ -137,7 +137,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
             wanted = " or ".join(kind for kind in allowed if kind)
             raise ConfigError(
                 f"column {name} is {types.get(name) or 'missing'}; Kafka takes {wanted}",
-                f"records.withColumn('{name}', …), or drop('{name}') where Kafka need not have it",
+                f"use records.withColumn('{name}', …), or drop('{name}') if Kafka need not have it",
                 column=name,
                 found=types.get(name),
             )
@@ -146,7 +146,7 @@ def require_columns(records: DataFrame, topic: str | None, id_columns: Sequence[
         how = "nor a column topic" if topic is None else "and a column topic"
         raise ConfigError(
             f"the records have {'no topic' if topic is None else 'a topic'} as an argument {how}",
-            "topic='<name>', and records.drop('topic'), or the column alone",
+            "pass topic='<name>' and records.drop('topic'), or use the column alone",
             topic=topic,
         )
 
@@ -223,7 +223,7 @@ def send(records: DataFrame, options: Mapping[str, str], topic: str | None, reme
         problems = re.findall(r"kafka\.common\.errors\.\w+: .*", str(error)) or [str(error)[:300]]
         id_prefix = f"topic {topic}" if topic else "Kafka"
         raise KafkaError(
-            f"{id_prefix} does not take all records: {' '.join(problems[-1].split())}",
+            f"{id_prefix} does not accept all records: {' '.join(problems[-1].split())}",
             remedy,
             topic=topic,
             detail=" ".join(problems[-1].split()),
@@ -256,11 +256,13 @@ def drop_duplicates(records: DataFrame, *, within: str | None = None) -> DataFra
     ]:
         raise ConfigError(
             f"duplicates cannot be recognized without the column {missing[0]}",
-            "the columns of Kafka's source",
+            "pass the columns of Kafka's source",
             column=missing[0],
         )
     if records.isStreaming and within is None:
-        raise ConfigError("a stream does not remember ids for ever", "within='1 hour'", parameter="within")
+        raise ConfigError(
+            "a stream does not remember ids for ever", "pass within='1 hour'", parameter="within"
+        )
     ours = F.filter("headers", lambda header: header["key"] == ID_HEADER)
     id_prefix = F.concat_ws("/", "topic", "partition", "offset")
     name = F.coalesce(F.try_element_at(ours, F.lit(-1))["value"].cast("string"), id_prefix)

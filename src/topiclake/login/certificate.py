@@ -48,21 +48,25 @@ def read_certificate(settings: CertificateSettings) -> ClientCertificate:
     from cryptography.hazmat.primitives import serialization
 
     key, certificates = _read(settings)
-    own = next((found for found in certificates if found.public_key() == key.public_key()), None)
+    own = next(
+        (certificate for certificate in certificates if certificate.public_key() == key.public_key()), None
+    )
     if own is None:
         raise _unusable(settings, "has no certificate of its key")
     _check_dates(settings, own)
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return ClientCertificate(
-        "".join(found.public_bytes(pem).decode() for found in _chain(own, certificates)),
+        "".join(certificate.public_bytes(pem).decode() for certificate in _chain(own, certificates)),
         key.private_bytes(pem, form, serialization.NoEncryption()).decode(),
     )
 
 
 def _chain(own: Certificate, certificates: list[Certificate]) -> list[Certificate]:
     """Return a certificate and its issuers in order; Java refuses any other certificate and order."""
-    chain, others = [own], [found for found in certificates if found != own]
-    while issuer := next((found for found in others if found.subject == chain[-1].issuer), None):
+    chain, others = [own], [certificate for certificate in certificates if certificate != own]
+    while issuer := next(
+        (certificate for certificate in others if certificate.subject == chain[-1].issuer), None
+    ):
         chain.append(issuer)
         others.remove(issuer)
     return chain

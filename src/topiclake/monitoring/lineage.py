@@ -213,7 +213,7 @@ def prepared(settings: Settings, lineage: LineageSettings) -> Lineage:
         except OSError as error:
             raise StorageError(
                 f"lineage.file {lineage.file} cannot be written: {error.strerror}",
-                "another lineage.file",
+                "set another lineage.file",
                 key="lineage.file",
                 file=str(lineage.file),
             ) from None

@@ -126,14 +126,14 @@ class RegistryClient:
         if "@" in urlsplit(url).netloc:
             raise ConfigError(
                 "schema_registry.url holds a login, which errors and logs would show",
-                "take it out, and make it the secrets schema_registry.username and password",
+                "remove it, and make it the secrets schema_registry.username and password",
                 key="schema_registry.url",
                 reason="login",
             )
         if login and _is_in_clear(url):
             raise ConfigError(
                 f"schema_registry.url is {url}: over http the login would go through the network in clear",
-                "https, or no login; http with a login is for this machine (localhost, 127.0.0.1)",
+                "use https, or remove the login; http with a login is for localhost and 127.0.0.1",
                 key="schema_registry.url",
                 reason="in_clear",
             )
@@ -287,7 +287,7 @@ class RegistryClient:
         message = f": {' '.join(str(body.get('message')).split())[:1000]}" if body else ""
         cause = f"{self._name} answers {response.path} with HTTP {response.status}{message}"
         if body and response.status in (400, 409, 422):
-            return SchemaRegistryError(cause, _LOOK_AT_LOG)
+            return SchemaRegistryError(cause, _LOOK_AT_LOG, path=response.path, status=response.status)
         if response.status >= 429:
             return FaultError(cause, _LOOK_AT_LOG, wait)
         return FaultError(cause, _CHECK_URL, wait)

@@ -173,8 +173,8 @@ class SchemaRegistry:
         guid = self.latest(subject).guid
         if guid is None:
             raise SchemaRegistryError(
-                f"the schema registry at {self.url} gives schemas no GUID (Confluent's does from 8.0 on)",
-                "schema_in=prefix",
+                f"the schema registry at {self.url} has no GUIDs of schemas (Confluent's does from 8.0 on)",
+                "pass schema_in=prefix",
                 url=self.url,
                 subject=subject,
                 reason="no_guid",

@@ -100,7 +100,7 @@ class RateLimit:
         spent = self._spent.get(path, _Requests([]))
         if wait := self._wait_for_room(spent):
             full = f"{path} was asked for {REQUESTS_PER_MINUTE} times within a minute"
-            before = spent.fault or FaultError(full, "the same again in a minute", path=path, reason="budget")
+            before = spent.fault or FaultError(full, "ask again in a minute", path=path, reason="budget")
             raise FaultError(before.cause, before.remedy, wait, **before.fields)
         self._spent[path] = _Requests([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
 

@@ -193,7 +193,7 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     if settings.pipeline.mode != "FAILFAST":
         raise ConfigError(
             "Parquet files have no quarantine: a bad record ends the stream",
-            "mode=FAILFAST",
+            "set mode=FAILFAST",
             parameter="mode",
             found=settings.pipeline.mode,
         )

@@ -90,7 +90,7 @@ class Proposal:
         if refused := self.refusals[subject]:
             raise SchemaRegistryError(
                 f"the schema is not compatible with subject {subject}: {'; '.join(refused)[:500]}",
-                "another schema, or another compatibility level of the subject",
+                "use another schema, or another compatibility level of the subject",
                 subject=subject,
                 refusals=tuple(refused),
             )
@@ -263,14 +263,14 @@ def _require_possible(
     if len(topics) != 1 and "topic" not in columns:
         raise ConfigError(
             f"{len(topics)} topics, and no column topic that says where a row goes",
-            "a column topic, or one topic",
+            "add a column topic, or name one topic",
             topics=topics,
         )
     require_known_columns("key", key, columns)
     if len(key) > 1 and not avro_key:
         raise ConfigError(
             "a key of several columns is Avro",
-            "avro_key=True, or key=['<one column>']",
+            "pass avro_key=True, or key=['<one column>']",
             parameter="key",
             columns=tuple(key),
         )
@@ -297,5 +297,7 @@ def _parsed(schema: Mapping[str, Any] | str) -> Any:  # noqa: ANN401 (Avro's JSO
     try:
         parsed = json.loads(schema)
     except ValueError:
-        raise ConfigError("the schema is no JSON", "that of an Avro record", parameter="schema") from None
+        raise ConfigError(
+            "the schema is no JSON", "pass the schema of an Avro record", parameter="schema"
+        ) from None
     return cast("dict[str, Any]", parsed)

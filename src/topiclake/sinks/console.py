@@ -55,7 +55,9 @@ def start_console(
     """
     queries.require_output_mode(output_mode)
     if most_rows < 1:
-        raise ConfigError(f"most_rows is {most_rows}", f"most_rows={MOST_ROWS}")
+        raise ConfigError(
+            f"most_rows is {most_rows}", f"pass most_rows={MOST_ROWS}", parameter="most_rows", found=most_rows
+        )
     stream = rows.writeStream.queryName(name).outputMode(output_mode)
     return queries.triggered(stream.foreachBatch(partial(_print, name, most_rows)), trigger).start()
 

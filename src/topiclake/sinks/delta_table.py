@@ -82,5 +82,10 @@ def delta_batches(
     """
     require_choice("mode", mode, ("append", "merge", "replace"))
     if (mode == "merge") != bool(keys):
-        raise ConfigError(f"keys are {list(keys)} in mode {mode}", "mode='merge', keys=['<column>']")
+        raise ConfigError(
+            f"keys are {list(keys)} in mode {mode}",
+            "pass mode='merge', keys=['<column>']",
+            keys=tuple(keys),
+            mode=mode,
+        )
     return DeltaBatches(table_of_sink(spark, settings, path), mode, tuple(keys))

@@ -109,6 +109,8 @@ def create_files_table(
         raise PlatformError(
             f"Spark keeps the list of a table's files, and {name} would not show new partitions",
             f"start Spark with {FILE_LIST_CACHE_SIZE}=0, which topiclake.session.local_session does",
+            table=name,
+            setting=FILE_LIST_CACHE_SIZE,
         )
     folder = mount.resolve(settings.storage, path)
     if not spark.catalog.tableExists(name):
@@ -118,7 +120,9 @@ def create_files_table(
     elif (_location(spark, name), _types(spark.table(name).schema)) != (_plain(folder), _types(columns)):
         raise ConfigError(
             f"there is a table or view {name} of another folder, or with other columns than {path}",
-            f"another name, or DROP TABLE {name}, which leaves the files",
+            f"use another name, or run DROP TABLE {name}, which does not delete the files",
+            table=name,
+            path=path,
         )
     return spark.table(name)
 
@@ -127,7 +131,11 @@ def _require_columns(rows: DataFrame, partition_by: Sequence[str]) -> None:
     require_known_columns("partition_by", partition_by, rows.columns)
     if not 0 < len(partition_by) < len(rows.columns):
         columns = ", ".join(rows.columns)
-        raise ConfigError(f"partition_by is {list(partition_by)}", f"some, not all, of {columns}")
+        raise ConfigError(
+            f"partition_by is {list(partition_by)}",
+            f"use some, not all, of {columns}",
+            partition_by=tuple(partition_by),
+        )
 
 
 def _location(spark: SparkSession, name: str) -> str:

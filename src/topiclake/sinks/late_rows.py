@@ -70,7 +70,8 @@ class LateBatches(Sink):
         if output_mode == "complete":
             raise ConfigError(
                 "in output mode complete each row is counted, however late it comes: there are no late rows",
-                "output_mode='append' or 'update', or no late_batches",
+                "pass output_mode='append' or 'update', or omit late_batches",
+                output_mode=output_mode,
             )
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
@@ -91,7 +92,7 @@ class LateBatches(Sink):
         )
         losses = lost_offsets.data_loss_errors(
             f"{records_text}, before its late rows were kept",
-            "fail_on_data_loss=false, which keeps the late rows of the remaining records",
+            "set fail_on_data_loss=false, which keeps the late rows of the remaining records",
         )
         with losses, cached(late) as number:
             if number:

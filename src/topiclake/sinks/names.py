@@ -14,4 +14,4 @@ def require_name(name: str) -> None:
         ConfigError: SQL does not.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise ConfigError(f"{name!r} is no name of a view or table", "letters, digits and _")
+        raise ConfigError(f"{name!r} is no name of a view or table", "use letters, digits and _", name=name)

@@ -39,7 +39,7 @@ def require_own(
     if is_table:
         raise StorageError(
             f"{path} is a Delta table",
-            f"another {key} for Parquet files",
+            f"set another {key} for Parquet files",
             path=path,
             key=key,
             reason="delta_table",
@@ -48,7 +48,7 @@ def require_own(
         raise StorageError(
             f"{path} holds files of another checkpoint than {checkpoint_path}, which is new: Spark would "
             "take its first batches for written, and skip them",
-            f"the checkpoint_path of those files, or a new {key}",
+            f"set the checkpoint_path of those files, or a new {key}",
             path=path,
             key=key,
             checkpoint=checkpoint_path,

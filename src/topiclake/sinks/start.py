@@ -137,7 +137,7 @@ class _Sinks(Sink):
     @contextmanager
     def _errors(self, name: str, batch_id: int) -> Iterator[None]:
         """Name the sink, the pipeline and the batch in an error of a sink."""
-        cause = f"sink {name} of pipeline {self.pipeline} did not take batch {batch_id}"
+        cause = f"sink {name} of pipeline {self.pipeline} did not write batch {batch_id}"
         fields: dict[str, object] = {"pipeline": self.pipeline, "sink": name, "batch_id": batch_id}
         try:
             yield
@@ -155,13 +155,13 @@ class _Sinks(Sink):
 
 def _require_apart(sinks: Mapping[str, Sink]) -> None:
     if not sinks:
-        raise ConfigError("there is no sink", "sinks={'table': delta_batches(…)}", parameter="sinks")
+        raise ConfigError("there is no sink", "pass sinks={'table': delta_batches(…)}", parameter="sinks")
     destinations: dict[str, str] = {}
     for name, sink in sinks.items():
         if not isinstance(sink, Sink):
             raise ConfigError(
                 f"sink {name} is a {type(sink).__name__}, where a topiclake.Sink is expected",
-                "a subclass of topiclake.Sink with the method write(rows, batch), as in docs/sinks.md",
+                "pass a subclass of topiclake.Sink with the method write(rows, batch), as in docs/sinks.md",
                 sink=name,
                 parameter="sinks",
             )
@@ -172,7 +172,7 @@ def _require_apart(sinks: Mapping[str, Sink]) -> None:
         if (other_sink := destinations.setdefault(table_name.folded(destination), name)) != name:
             raise ConfigError(
                 f"the sinks {other_sink} and {name} both write to {destination}",
-                "one of them",
+                "pass one of them",
                 sinks=(other_sink, name),
                 destination=destination,
             )

@@ -38,7 +38,8 @@ class TopicBatches(Sink):
         if self.writer.id_columns and output_mode != "append":
             raise ConfigError(
                 f"id_columns and output_mode {output_mode}: an updated row would have the earlier one's id",
-                "no id_columns",
+                "omit id_columns",
+                output_mode=output_mode,
             )
 
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:

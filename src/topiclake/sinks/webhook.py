@@ -44,7 +44,7 @@ class Webhook:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
                 f"the secret {section.url.name} is no address",
-                "https://<host>/<path>",
+                "use https://<host>/<path>",
                 secret=section.url.name,
             )
         return Webhook(url, str(section.ca_file) if section.ca_file else None, section.retry_seconds)

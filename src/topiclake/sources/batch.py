@@ -42,7 +42,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
     ):
         raise ConfigError(
             "a batch read that starts at latest holds nothing",
-            "starting_offsets=earliest, offsets or a time",
+            "set starting_offsets to earliest, offsets or a time",
             parameter="starting_offsets",
         )
     kafka_admin.require_topics(settings.kafka, pipeline)

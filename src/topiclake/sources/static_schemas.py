@@ -127,5 +127,5 @@ class _Additions:
 
 def _remedy(record: re.Match[str] | None) -> str:
     if record and record["reason"] == TOMBSTONE:
-        return "tombstones: skip"
+        return "set tombstones: skip"
     return "register the schema that the record has; or ingest into a Delta table, which has a quarantine"

@@ -112,7 +112,7 @@ def require_named(pipeline: PipelineSettings) -> None:
     if pipeline.avro_form == "plain":
         raise ConfigError(
             f"values of topic {pipeline.topic} are plain Avro, which does not name its schema",
-            "start_ingest or start_archive, and a stream of the table",
+            "use start_ingest or start_archive, and a stream of the table",
             topic=pipeline.topic,
             reason="plain_avro",
         )

@@ -50,7 +50,7 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
     if frozenset(storage.credentials) not in ACCESS[storage.kind]:
         raise StorageError(
             f"{storage.source} needs {storage.ways_in}",
-            "storage.<one of them>: '{{secrets/<scope>/<key>}}'",
+            "set storage.<one of them>: '{{secrets/<scope>/<key>}}'",
             source=storage.source,
         )
     authority = urlsplit(storage.source).netloc

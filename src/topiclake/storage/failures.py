@@ -140,7 +140,7 @@ def _named(configured: StorageSettings, path: str, text: str, problem: str) -> S
         return unusable
     source, secret, setting = storage.source, f"renew the secret {secret_names(storage)}", "storage.source"
     if storage is not configured:
-        secret = f"a path in {configured.source}, or a credential for this one on the machine"
+        secret = f"use a path in {configured.source}, or give the machine a credential for this one"
         setting = "the path"
     # The first pattern that matches: later patterns match more errors.
     answers = (*_of_the_store(storage, problem, setting), *_of_the_credential(storage, problem, secret))
@@ -162,16 +162,16 @@ def _of_the_store(storage: StorageSettings, problem: str, setting: str) -> tuple
             _UNCONDITIONAL,
             "unconditional_put",
             f"is not safe from a second driver: {problem}",
-            "a store that keeps to it, or, for one driver only, "
+            "use a store that keeps to it, or, for one driver only, set "
             "spark.delta.logStore.s3a.impl=io.delta.storage.S3SingleDriverLogStore",
         ),
         (_MISSING, "missing", f"cannot be used: there is no {address}", f"create it, or correct {setting}"),
         (
             _WRONG_MD5,
             "checksum",
-            "holds a file that is damaged, or that abfss wrote: Hadoop's gives it a wrong checksum "
+            "holds a file that is damaged, or that abfss wrote: Hadoop's writes a wrong checksum "
             f"({problem})",
-            "storage.source: abfss://…",
+            "set storage.source to abfss://…",
         ),
         (_SKEWED, "clock", f"refuses this machine's clock, {now} UTC ({problem})", "set the clock"),
     )

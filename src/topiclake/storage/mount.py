@@ -111,7 +111,7 @@ def _is_mounted(storage: StorageSettings) -> bool:
     if _dbutils is None:
         raise StorageError(
             f"no dbutils was given that could mount {storage.source} at {storage.mount_point}",
-            "tl.mount(dbutils, settings.storage, spark), or storage.mounted=false",
+            "call tl.mount(dbutils, settings.storage, spark), or set storage.mounted=false",
             mount_point=storage.mount_point,
             source=storage.source,
         )
@@ -119,7 +119,7 @@ def _is_mounted(storage: StorageSettings) -> bool:
     if mounted is not None and _canonical(mounted) != _canonical(storage.source):
         raise StorageError(
             f"{storage.mount_point} is a mount of {mounted}, not of {storage.source}",
-            f'dbutils.fs.unmount("{storage.mount_point}"), or another storage.mount_point',
+            f'call dbutils.fs.unmount("{storage.mount_point}"), or set another storage.mount_point',
             mount_point=storage.mount_point,
             mounted=mounted,
             source=storage.source,
@@ -154,7 +154,7 @@ def _open(storage: StorageSettings, settings: Mapping[str, str], spark: SparkSes
     if spark is None:
         raise StorageError(
             f"{storage.source} is not mounted, and no session was given that could open it",
-            "tl.mount(dbutils, settings.storage, spark)",
+            "call tl.mount(dbutils, settings.storage, spark)",
             source=storage.source,
         )
     open_store(spark, storage.source, settings)
@@ -221,7 +221,7 @@ def resolve_table(storage: StorageSettings, location: str) -> str:
     if "." in location and not re.search("[/:]", location):
         raise StorageError(
             f"{location} is neither a path nor a name of two or three parts",
-            "special characters of a name in `…`; ./<folder> for a path",
+            "put a name with special characters into `…`; use ./<folder> for a path",
             path=location,
             reason="name",
         )
@@ -230,7 +230,7 @@ def resolve_table(storage: StorageSettings, location: str) -> str:
         raise StorageError(
             f"table {location} would be in the volume {address}: a volume is for files and checkpoints, and "
             "Unity Catalog cannot register a table there",
-            "table: <catalog>.<schema>.<table> in place of the path",
+            "set table: <catalog>.<schema>.<table> in place of the path",
             table=address,
             path=location,
             reason="volume",
@@ -243,7 +243,7 @@ def _without_dbfs(path: str) -> str:
     if not plain.startswith("/mnt/"):
         raise StorageError(
             f"{path} is a folder of Databricks, and this is not Databricks",
-            "a path below a mount, or file:///<folder>",
+            "use a path below a mount, or file:///<folder>",
             path=path,
             reason="dbfs",
         )
@@ -255,14 +255,14 @@ def _require_allowed(path: str) -> None:
     if table_name.is_name(path):
         raise StorageError(
             f"{path} is the name of a table, and files need a path",
-            "a path below a mount, or a URI",
+            "use a path below a mount, or a URI",
             path=path,
             reason="name",
         )
     if leads_out(path):
         raise StorageError(
             f"{text} holds `..`, which leads out of its folder",
-            "a path without it",
+            "use a path without it",
             path=text,
             reason="leads_out",
         )
@@ -271,7 +271,7 @@ def _require_allowed(path: str) -> None:
         allowed = ", ".join(written for _, written in SOURCES.values())
         raise StorageError(
             f"{text} has a form that is not allowed",
-            f"one of {allowed}, or a path below a mount",
+            f"use one of {allowed}, or a path below a mount",
             path=text,
             reason="form",
         )
@@ -295,7 +295,7 @@ def require_writable(path: str) -> None:
         problem = "cannot be written" if nearest.is_dir() else "is not a folder"
         raise StorageError(
             f"{path} cannot be used: {nearest} {problem}",
-            "a storage folder of your own",
+            "use a separate storage folder",
             path=path,
             folder=str(nearest),
             reason="not_writable" if nearest.is_dir() else "no_folder",

@@ -86,9 +86,8 @@ def changed(
 ) -> IngestError:
     """Return the error for a batch whose offsets differ from those in the table."""
     return IngestError(
-        f"batch {batch_id} of the checkpoint at {checkpoint} holds offsets {_shown(now)}, but the table at "
-        f"{table} has a batch of this number with {_shown(committed)}: Delta would skip the records of this "
-        "one",
+        f"batch {batch_id} of the checkpoint at {checkpoint} has offsets {_shown(now)}, but the table at "
+        f"{table} has this batch with {_shown(committed)}: records would be lost",
         "put the newest checkpoint back, or move this one away and start with resume=table",
         table=table,
         checkpoint=checkpoint,

@@ -217,7 +217,7 @@ def range_of(
     if len(sources) != 1:
         raise IngestError(
             f"{len(sources)} sources of the query with the checkpoint at {path} read topic {topic}",
-            "a checkpoint_path of a query that reads the topic once",
+            "set the checkpoint_path of a query that reads the topic once",
             checkpoint=path,
             topic=topic,
             sources=len(sources),
@@ -259,7 +259,7 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
     if lines is None:
         raise IngestError(
             f"the checkpoint at {path} is damaged: {file} is gone",
-            "the same checkpoint from a backup",
+            "restore the checkpoint from a backup",
             checkpoint=path,
             file=file,
             reason="damaged",

@@ -64,7 +64,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
     if match:
         return errors.DecodeError(
             f"query {query} met a record that does not decode: {match[1]}",
-            "mode=PERMISSIVE, which puts such records into the quarantine table",
+            "set mode=PERMISSIVE, which puts such records into the quarantine table",
             query=query,
             **_record_fields(match[1]),
         )
@@ -84,7 +84,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
         return OffsetsLostError(
             f"query {query} stopped: Kafka no longer holds offsets that its checkpoint asks for "
             f"({last_cause(text)})",
-            "a new checkpoint_path and table_path, or fail_on_data_loss=false, which continues after them",
+            "set a new checkpoint_path and table_path, or fail_on_data_loss=false to continue after them",
             query=query,
         )
     if SECOND_QUERY.search(text):
@@ -104,7 +104,7 @@ def query_failure(query: str | None, text: str) -> TopiclakeError:
             return errors.KafkaError(f"query {query} stopped: {cause}", remedy, query=query)
     return IngestError(
         f"query {query} stopped: {last_cause(text)}",
-        "python -m workbench logs spark, or the log of the driver",
+        "read python -m workbench logs spark, or the log of the driver",
         query=query,
     )
 

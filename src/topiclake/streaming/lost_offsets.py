@@ -163,7 +163,7 @@ def require_configured(settings: Settings, broker_offsets: BrokerOffsets) -> Non
     if losses and settings.pipeline.fail_on_data_loss:
         raise OffsetsLostError(
             f"Kafka does not hold the offsets to begin with: {_message(losses)}",
-            "other starting_offsets, or fail_on_data_loss=false, which reads what is there",
+            "set other starting_offsets, or fail_on_data_loss=false, which reads the records that exist",
             ranges=_ranges(losses),
         )
 
@@ -218,7 +218,9 @@ def batch_losses(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
                 break
     except KafkaException as error:
         raise KafkaError(
-            f"Kafka cannot be asked what it holds: {error.args[0].str()}", detail=error.args[0].str()
+            f"Kafka does not return its offsets: {error.args[0].str()}",
+            "check the broker, and start again",
+            detail=error.args[0].str(),
         ) from None
     return losses
 
@@ -264,7 +266,7 @@ def _error(settings: Settings, path: str, losses: list[LostRange]) -> OffsetsLos
     return OffsetsLostError(
         f"pipeline {settings.name} cannot continue: its checkpoint at {path} has not read what Kafka lost: "
         f"{_message(losses)}",
-        "fail_on_data_loss=false, which continues after them and keeps the list for topiclake.lost_offsets, "
+        "set fail_on_data_loss=false, which continues after them (topiclake.lost_offsets lists them), "
         "or a new checkpoint_path and table_path, which begin with the records that Kafka still holds",
         pipeline=settings.name,
         checkpoint=path,

@@ -73,7 +73,7 @@ def keep_running(query: StreamingQuery, seconds: float | str) -> None:
     if not re.fullmatch(r"\d+(\.\d+)?", str(seconds)):
         raise errors.ConfigError(
             f"{seconds!r} is no number of seconds",
-            "0, or 3600 for an hour",
+            "pass 0, or 3600 for an hour",
             parameter="seconds",
             found=seconds,
         )

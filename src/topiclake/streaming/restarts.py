@@ -93,6 +93,7 @@ class RestartedQuery:
         except Exception as other:  # noqa: BLE001 (the waiting caller must get it)
             error = IngestError(
                 f"query {self.query.name} does not start again: {' '.join(str(other).split())[:500]}",
+                "fix the cause, and start the query again",
                 query=self.query.name,
             )
         with self._changed:

@@ -98,7 +98,7 @@ def late_rows(rows: DataFrame, windows: Windows, *, watermark_ms: int, batch_id:
     if LATE_COLUMN in rows.columns:
         raise ConfigError(
             f"the rows have a column {LATE_COLUMN}, which is a name of Topiclake's own",
-            "another name",
+            "use another name",
             column=LATE_COLUMN,
             reason="reserved",
         )

@@ -75,6 +75,7 @@ def read_tracks(file: Path) -> list[list[GpsEvent]]:
             except (KeyError, TypeError, ValueError) as error:
                 raise ConfigError(
                     f"{file}, line {rows.line_num} is not a track point ({error!r})",
+                    "fix or remove that line",
                     file=str(file),
                     line=rows.line_num,
                     reason="line",

@@ -25,7 +25,9 @@ def database_rows(settings: tl.Settings, sql: str) -> list[tuple[Any, ...]]:
 
     section = settings.database
     if section is None:
-        raise ConfigError("the configuration has no section database", "database.url in conf")
+        raise ConfigError(
+            "the configuration has no section database", "set database.url in conf", section="database"
+        )
     address = URL.create(
         _DRIVERS[section.kind],
         section.username.reveal(),

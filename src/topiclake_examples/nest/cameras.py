@@ -73,7 +73,7 @@ def publish_nest_logs(
     cut, began = whole_number("damaged", damaged), moment("start", start)
     for name in ("homes", "minutes"):
         if not numbers[name]:
-            raise ConfigError(f"{name} is 0", f"-p {name}=50", parameter=name, found=0)
+            raise ConfigError(f"{name} is 0", f"pass -p {name}=50", parameter=name, found=0)
     generated = NestLogs(
         value_schema=str(settings.pipeline.value_schema),
         timestamp_format=str(settings.pipeline.timestamp_format),

@@ -50,7 +50,7 @@ def file_batches(settings: tl.Settings, *, path: str, file_format: str) -> FileB
     if file_format not in FORMATS:
         raise ConfigError(
             f"file_format is {file_format!r}; allowed: {', '.join(FORMATS)}",
-            "file_format='orc'",
+            "pass file_format='orc'",
             parameter="file_format",
             found=file_format,
             allowed=FORMATS,

@@ -107,7 +107,9 @@ def _send(settings: tl.Settings, records: DataFrame, address: str) -> None:
         cause = error.__context__
         is_kafkas = "kafka.common.errors" in str(cause) or not _READING.search(str(cause))
         if is_kafkas or cause is None:
-            raise KafkaError(error.cause, f"python -m workbench status; {stays}", **error.fields) from None
+            raise KafkaError(
+                error.cause, f"run python -m workbench status; {stays}", **error.fields
+            ) from None
         try:
             with tl.storage_errors(settings.storage, address):
                 raise cause
@@ -126,6 +128,6 @@ def _elsewhere(settings: tl.Settings, address: str) -> str:
     """Return the remedy for an address without trips."""
     lake = settings.storage
     if not lake.credentials or address.startswith("file:"):
-        return SAMPLE
+        return f"use {SAMPLE}"
     # Some stores show an empty folder to a key that they do not know.
-    return f"a path that is there; or renew the secret that opens {lake.source}, to which nothing is shown"
+    return f"use a path that exists; or renew the secret of {lake.source}, to which the store shows nothing"

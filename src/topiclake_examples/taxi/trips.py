@@ -54,7 +54,7 @@ _BAD = "_bad_line"
 _SECONDS_A_WEEK = 7 * 24 * 3600
 
 
-def read_trips(spark: SparkSession, source: str, remedy: str = SAMPLE) -> DataFrame:
+def read_trips(spark: SparkSession, source: str, remedy: str = f"use {SAMPLE}") -> DataFrame:
     """Read trips from CSV files, and check each line.
 
     Args:
@@ -95,7 +95,7 @@ def _header(spark: SparkSession, source: str, remedy: str) -> list[str]:
     if names not in (_COLUMNS, _COLUMNS[:-1]):
         raise ConfigError(
             f"{source} is no file of yellow taxi trips: its columns are {', '.join(names)}",
-            f"a file with the columns {', '.join(_COLUMNS)} (the last one may be missing)",
+            f"use a file with the columns {', '.join(_COLUMNS)} (the last one may be missing)",
             source=source,
             columns=tuple(names),
             reason="columns",

@@ -140,4 +140,4 @@ def _retry_after(error: Exception) -> float:
 
 
 def _remedy(last: str | None) -> str:
-    return f"the same again, after={last!r}" if last else "the same again later"
+    return f"run it again with after={last!r}" if last else "run it again later"

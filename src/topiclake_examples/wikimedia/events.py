@@ -126,6 +126,7 @@ def read_events(file: Path) -> list[Event]:
             except (ValueError, KeyError, TypeError) as error:
                 raise ConfigError(
                     f"{file}, line {number} is no recentchange event ({error})",
+                    "fix or remove that line",
                     file=str(file),
                     line=number,
                     reason="line",

@@ -125,7 +125,7 @@ def publish_live_edits(
     if not user_agent.strip():
         raise ConfigError(
             "user_agent is empty",
-            "-p user_agent='<project>/<version> (<your address>)'",
+            "pass -p user_agent='<project>/<version> (<your address>)'",
             parameter="user_agent",
             found=user_agent,
         )

@@ -117,7 +117,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     help="Stop a cell that takes longer, with its Spark job and streams; the run fails.",
 )
 def run(notebook: Path, assignments: tuple[str, ...], cell_seconds: int) -> None:
-    """Run NOTEBOOK as a job, and keep it executed as .ipynb and .html.
+    """Run NOTEBOOK as a job, and save the executed notebook as .ipynb and .html.
 
     Notebooks find the services by WORKBENCH_KAFKA, WORKBENCH_SCHEMA_REGISTRY and WORKBENCH_DATALAKE; one that
     is set already stays as it is.
@@ -304,7 +304,7 @@ def show(pipeline: str, sql: str, limit: int, assignments: tuple[str, ...], as_j
 @click.option("--avro", is_flag=True, help="Values are Confluent-framed Avro: print them as JSON.")
 @click.option("--avro-keys", is_flag=True, help="Keys are Avro, too: print both as JSON.")
 @click.option(
-    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="env=azure, for one."
+    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="For example env=azure."
 )
 def consume(
     topic: str, options: tuple[str, ...], avro: bool, avro_keys: bool, assignments: tuple[str, ...]
@@ -320,7 +320,7 @@ def consume(
 
 @cli.command()
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="That of the last time by default, or a free one."
+    "--port", type=click.IntRange(1, 65535), help="By default the port of the last start, or a free one."
 )
 @click.option(
     "--listen",
@@ -328,7 +328,7 @@ def consume(
     default=HOST,
     show_default=True,
     metavar="ADDRESS",
-    help="Of this machine; 0.0.0.0 is all of them, for a container that publishes the port.",
+    help="Address to listen on; 0.0.0.0 means all addresses, for a container that publishes the port.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def dashboard(port: int | None, listen: IPv4Address, no_browser: bool) -> None:
@@ -428,7 +428,8 @@ def _storage_error(error: OSError) -> StorageError:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return StorageError(
         f"{file}{error.strerror or error}",
-        "free space, or WORKBENCH_HOME and TMPDIR on a larger disk" if is_full else "",
+        "free space, or set WORKBENCH_HOME and TMPDIR to a larger disk" if is_full else "check this file",
+        file=error.filename,
     )
 
 

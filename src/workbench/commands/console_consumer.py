@@ -63,7 +63,9 @@ def consume(
     fetched = fetch_jars(lambda line: click.echo(line, err=True))
     jars = [fetched / module / "target" / "jars" for module in _MODULES]
     if not all(any(folder.glob("*.jar")) for folder in jars):
-        raise PlatformError("the console consumer's jars are missing", "python -m workbench doctor")
+        raise PlatformError(
+            "the console consumer's jars are missing", "python -m workbench doctor", folder=str(fetched)
+        )
     os.environ.update(services.environment(home))
     conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
     settings = load_settings(first_pipeline(conf), {**parameters, "topic": topic}, secrets=secrets, conf=conf)
@@ -71,7 +73,7 @@ def consume(
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
         raise PlatformError(
             "the console consumer has no class for AWS_MSK_IAM",
-            "another login, or Kafka's own kafka-console-consumer with the jar aws-msk-iam-auth",
+            "use another login, or Kafka's own kafka-console-consumer with the jar aws-msk-iam-auth",
             reason="aws_msk_iam",
         )
     require_topic(kafka, topic)

@@ -71,7 +71,7 @@ def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, beg
         result = compare_counts(published, ingested, lambda: topic_records(addresses, published["topic"]))
         print_summary(console, published, ingested, page, result)
         if not result.ok:
-            raise IngestError(f"the counts do not add up: {result.text}", f"a look at {page}")
+            raise IngestError(f"the counts do not add up: {result.text}", f"open {page}", page=page)
     finally:
         if began:
             services.down(home, activity.report)
@@ -169,7 +169,7 @@ def _run(
 def _notebook(home: Home, name: str) -> Path:
     notebook = home.project / "notebooks" / f"{name}.py"
     if not notebook.is_file():
-        elsewhere = f"python -m workbench demo, in a folder that is not below {home.project}"
+        elsewhere = f"run python -m workbench demo in a folder that is not below {home.project}"
         remedy = "git checkout notebooks" if home.project == clone() else elsewhere
-        raise PlatformError(f"{notebook} is missing", remedy)
+        raise PlatformError(f"{notebook} is missing", remedy, notebook=str(notebook))
     return notebook

@@ -133,7 +133,7 @@ def stop(run: int | None) -> None:
 
 
 @job.command()
-@click.argument("key", metavar="JOB", required=False)
+@click.argument("key", metavar="[JOB]", required=False)
 @click.option("-n", "--runs", default=20, show_default=True, type=click.IntRange(min=1), help="Latest runs.")
 @_as_json
 def history(key: str | None, runs: int, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def check_job_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> N
             names = ", ".join(sorted(job.defaults)) or "none"
             raise ConfigError(
                 f"job {key} has no parameter '{name}'; it has {names}",
-                f"-p {near[0]}=…" if near else "",
+                f"use -p {near[0]}=…" if near else "omit it",
                 job=key,
                 parameter=name,
                 allowed=tuple(sorted(job.defaults)),
@@ -198,7 +198,7 @@ def check_job_parameters(key: str, job: Job, parameters: Mapping[str, str]) -> N
             if problem(reference, set(), set()):
                 raise ConfigError(
                     f"parameter '{name}' of job {key}: {shown(reference)} has no value when a run begins",
-                    "plain text, or one that has, such as {{job.start_time.iso_date}}",
+                    "use plain text, or a reference that has one, such as {{job.start_time.iso_date}}",
                     job=key,
                     parameter=name,
                     reference=shown(reference),

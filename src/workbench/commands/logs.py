@@ -25,7 +25,7 @@ def read(paths: Sequence[Path], lines: int, follow: bool = False) -> Iterator[st
     """
     if not follow and not any(path.exists() for path in paths):
         names = ", ".join(path.stem for path in paths)
-        raise PlatformError(f"there is no log of {names} yet", "python -m workbench up")
+        raise PlatformError(f"there is no log of {names} yet", "python -m workbench up", logs=names)
     positions: dict[Path, tuple[int, int]] = {}
     for path in paths:
         tail = deque(_new_lines(path, positions), maxlen=lines)

@@ -19,7 +19,7 @@ _WITHOUT_BROKER = ("topic", "into", "env", "value_format")
 
 @dataclass(frozen=True)
 class Request:
-    """The options that the user gives; for an empty one, `init` proposes a value.
+    """The options of the user; for an empty one, `init` proposes a value.
 
     Attributes:
         name: Name of the pipeline.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Versions that are listed, and those of the chart.
 VERSIONS = 20
 POINTS = 100
-#: Delta's auto compaction takes files of a partition below half of 128 MB, from 50 on
+#: Delta's auto compaction merges files of a partition below half of 128 MB, from 50 on
 #: (`spark.databricks.delta.autoCompact.maxFileSize` and `minNumFiles`). A table that a
 #: stream writes reaches that number every few minutes. The page reports twice the number of files, of a
 #: quarter of the size.
@@ -126,7 +126,7 @@ def named_refusals(path: str) -> Iterator[None]:
 def _refused(path: str, problem: str, reason: str) -> StorageError:
     return StorageError(
         f"it cannot be read from here: {problem}",
-        f"in a notebook: DESCRIBE DETAIL {_sql_name(path)}",
+        f"run in a notebook: DESCRIBE DETAIL {_sql_name(path)}",
         reason=reason,
         detail=problem,
     )

@@ -63,7 +63,9 @@ def read_notebook(home: Home, run: int, task: str, number: int) -> str:
         is_requested = (attempt.task, attempt.attempt) == (task, number)
         if is_requested and file.is_relative_to(home.runs.resolve()) and file.is_file():
             return file.read_text("utf-8")
-    raise ConfigError("this notebook does not exist", run=run, task=task, attempt=number)
+    raise ConfigError(
+        "this notebook does not exist", "choose a run of the list", run=run, task=task, attempt=number
+    )
 
 
 def _run(run: Run, attempts: list[Attempt]) -> dict[str, Any]:

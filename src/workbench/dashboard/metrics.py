@@ -20,24 +20,24 @@ STATES = ("running", "ended", "failed", "killed")
 _LABELS = ["query", "query_id"]
 #: Name, help, and the key of `overview`; what is counted over all batches is a counter.
 _GAUGES = (
-    ("input_records_per_second", "Records that came a second, in the newest batch.", "input_rate", 1),
+    ("input_records_per_second", "Records that arrived per second, in the newest batch.", "input_rate", 1),
     (
         "processed_records_per_second",
-        "Records processed a second, in the newest batch.",
+        "Records processed per second, in the newest batch.",
         "processing_rate",
         1,
     ),
     ("batch_duration_seconds", "Duration of the newest batch.", "milliseconds", 1000),
-    ("batch_timestamp_seconds", "When the newest batch began.", "at", 1),
-    ("heard_timestamp_seconds", "When it last reported a batch, or that no data arrives.", "heard", 1),
-    ("lag_records", "Records that Kafka held and that were not read yet.", "lag_records", 1),
-    ("lag_seconds", "Since the first of these records came.", "lag_seconds", 1),
+    ("batch_timestamp_seconds", "Begin of the newest batch.", "at", 1),
+    ("heard_timestamp_seconds", "Time of the newest report of the query.", "heard", 1),
+    ("lag_records", "Unread records in Kafka.", "lag_records", 1),
+    ("lag_seconds", "Seconds since the first unread record arrived.", "lag_seconds", 1),
     ("state_rows", "Rows of the state.", "state_rows", 1),
     ("state_bytes", "Memory of the state.", "state_bytes", 1),
 )
 _COUNTERS = (
     ("records", "Records read.", "rows"),
-    ("late_rows", "Rows that came too late for the watermark.", "late_rows"),
+    ("late_rows", "Rows that were too late for the watermark.", "late_rows"),
     ("written_rows", "Rows that the ingest wrote into its table.", "written"),
 )
 
@@ -66,9 +66,14 @@ class _Queries(Collector):
 
     def _partitions(self, queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         labels = [*_LABELS, "topic", "partition"]
-        records = GaugeMetricFamily("topiclake_partition_lag_records", "Lag of one partition.", labels=labels)
+        records = GaugeMetricFamily(
+            "topiclake_partition_lag_records", "Lag of one partition in records.", labels=labels
+        )
         seconds = GaugeMetricFamily(
-            "topiclake_partition_lag_seconds", "The same as a time.", labels=labels, unit="seconds"
+            "topiclake_partition_lag_seconds",
+            "Lag of one partition in seconds.",
+            labels=labels,
+            unit="seconds",
         )
         sql = (
             "SELECT * FROM partitions WHERE query_id = ? ORDER BY lag_records DESC, topic, partition LIMIT ?"
@@ -88,7 +93,7 @@ def _gauges(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     )
     committed = GaugeMetricFamily(
         "topiclake_table_committed_timestamp_seconds",
-        "When the query last put rows into its table.",
+        "Time of the newest commit with rows.",
         labels=_LABELS,
     )
     for query in queries:
@@ -118,7 +123,7 @@ def _counters(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
         yield counter
     quarantined = CounterMetricFamily(
         "topiclake_query_quarantined_records",
-        "Records that were no rows, by reason.",
+        "Rejected records, by reason.",
         labels=[*_LABELS, "reason"],
     )
     for query in queries:

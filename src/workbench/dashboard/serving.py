@@ -134,7 +134,7 @@ def _open_store(home: Home) -> Store:
     try:
         return Store(file)
     except sqlite3.Error as error:
-        raise StorageError(f"{file} cannot be read: {error}", f"rm {file}*") from None
+        raise StorageError(f"{file} cannot be read: {error}", f"run rm {file}*", file=str(file)) from None
 
 
 def _bind(address: IPv4Address, port: int, before: int) -> list[socket.socket]:
@@ -143,7 +143,9 @@ def _bind(address: IPv4Address, port: int, before: int) -> list[socket.socket]:
             return bind_sockets(candidate, str(address))
         except OSError as error:
             problem = error.strerror
-    raise ConfigError(f"port {port} cannot be used on {address}: {problem}", "another --port or --listen")
+    raise ConfigError(
+        f"port {port} cannot be used on {address}: {problem}", "pass another --port or --listen", port=port
+    )
 
 
 def _open_page(home: Home, access: PageAccess) -> threading.Thread:

@@ -150,7 +150,7 @@ class FileSystem(Documented):
         """
         target = self._resolve(file)
         if target.exists() and not overwrite:
-            raise StorageError(f"{file} exists already", "overwrite=True", path=file, reason="exists")
+            raise StorageError(f"{file} exists already", "pass overwrite=True", path=file, reason="exists")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(contents, encoding="utf-8")
         return True
@@ -166,7 +166,10 @@ class FileSystem(Documented):
             mount.mountPoint for mount in self.mounts()
         ):
             raise StorageError(
-                f"{dir} is the root of a file system and stays", "a path inside it", path=dir, reason="root"
+                f"{dir} is the root of a file system and stays",
+                "use a path inside it",
+                path=dir,
+                reason="root",
             )
         if not target.exists() and not target.is_symlink():
             return False
@@ -224,7 +227,7 @@ class FileSystem(Documented):
     def _both(self, source: str, dest: str, recurse: bool) -> tuple[Path, Path]:
         origin, target = self._existing(source), self._resolve(dest)
         if origin.is_dir() and not recurse:
-            raise StorageError(f"{source} is a folder", "recurse=True", path=source, reason="folder")
+            raise StorageError(f"{source} is a folder", "pass recurse=True", path=source, reason="folder")
         if target.is_dir() and origin.is_file():
             target = target / origin.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +236,7 @@ class FileSystem(Documented):
     def _existing(self, path: str) -> Path:
         target = self._resolve(path)
         if not target.exists():
-            raise StorageError(f"{path} does not exist", path=path, reason="missing")
+            raise StorageError(f"{path} does not exist", "correct the path", path=path, reason="missing")
         return target
 
     def _resolve(self, path: str) -> Path:
@@ -263,7 +266,7 @@ class FileSystem(Documented):
             raise StorageError(
                 f"{path} is two places: on Databricks dbfs:{plain}, which is {self._root}{plain} here, and "
                 f"file:{plain} for Spark here",
-                f"dbfs:{plain} or file:{plain}",
+                f"use dbfs:{plain} or file:{plain}",
                 path=path,
                 reason="two_places",
             )
@@ -273,7 +276,7 @@ class FileSystem(Documented):
 
 def _refuse(path: str, problem: str) -> NoReturn:
     cause = f"{shown(path)} cannot be used: {problem}"
-    raise StorageError(cause, "spark.read, or a mounted local folder", path=shown(path), reason=problem)
+    raise StorageError(cause, "use spark.read, or a mounted local folder", path=shown(path), reason=problem)
 
 
 def _plain(path: str) -> str:

@@ -50,7 +50,7 @@ def method_of(part: Documented, name: str) -> Callable[..., object]:
         names += [method for method, value in vars(part).items() if isinstance(value, Documented)]
         near = difflib.get_close_matches(name, names, n=1)
         problem = f"there is no method '{name}'; there are {', '.join(names)}"
-        raise ConfigError(problem, "".join(near) or names[0], method=name, allowed=tuple(names))
+        raise ConfigError(problem, f"use {(near or names)[0]}", method=name, allowed=tuple(names))
     method: Callable[..., object] = getattr(part, name)
     return method
 

@@ -60,18 +60,26 @@ class TaskValues(Documented):
         """
         if not isinstance(key, str):
             raise TaskValueError(
-                f"the key {key!r} of a task value is not a string", f"'{key}'", key=key, reason="no_string"
+                f"the key {key!r} of a task value is not a string",
+                f"pass '{key}'",
+                key=key,
+                reason="no_string",
             )
         try:
             text = json.dumps(value)
         except (TypeError, ValueError) as error:
             raise TaskValueError(
-                f"task value '{key}' cannot be written as JSON ({error})", key=key, reason="no_json"
+                f"task value '{key}' cannot be written as JSON ({error})",
+                "pass text, numbers, lists or dicts",
+                key=key,
+                reason="no_json",
             ) from None
         size = len(text.encode())
         if size > MAX_BYTES:
             problem = f"task value '{key}' has {size} bytes as JSON, more than {MAX_BYTES}"
-            raise TaskValueError(problem, "a table", key=key, bytes=size, reason="size")
+            raise TaskValueError(
+                problem, "write it to a table, and pass its name", key=key, bytes=size, reason="size"
+            )
         folder, task = os.environ.get(FOLDER_VARIABLE), os.environ.get(KEY_VARIABLE)
         if folder and task:
             file = values_file(folder, task)
@@ -106,8 +114,8 @@ class TaskValues(Documented):
         if not folder:
             if debugValue is None:
                 raise OutsideJobError(
-                    f"task value '{key}' of task '{taskKey}' is there in a job run only",
-                    "debugValue=<a value>",
+                    f"task value '{key}' of task '{taskKey}' exists in a job run only",
+                    "pass debugValue=<a value>",
                     task=taskKey,
                     key=key,
                 )
@@ -120,7 +128,7 @@ class TaskValues(Documented):
             keys = ", ".join(f"'{name}'" for name in sorted(values)) or "nothing"
             raise TaskValueError(
                 f"task '{taskKey}' has set no value '{key}'; it has set {keys}",
-                "default=<a value>",
+                "pass default=<a value>",
                 task=taskKey,
                 key=key,
                 allowed=tuple(sorted(values)),
@@ -143,7 +151,7 @@ def values_file(folder: str, task: str) -> Path:
     """
     if not TASK_KEY.fullmatch(task):
         raise TaskValueError(
-            f"'{task}' is no key of a task", "letters, digits, '-' and '_'", task=task, reason="form"
+            f"'{task}' is no key of a task", "use letters, digits, '-' and '_'", task=task, reason="form"
         )
     return Path(folder) / f"{task}.json"
 
@@ -168,5 +176,5 @@ def _read(file: Path) -> dict[str, Any]:
         values = None
     if not isinstance(values, dict):
         problem = f"the task values in {file} are damaged"
-        raise TaskValueError(problem, "another run of the job", file=str(file), reason="damaged")
+        raise TaskValueError(problem, "run the job again", file=str(file), reason="damaged")
     return values

@@ -79,7 +79,9 @@ class MountTable:
             mounts = [Mount(**entry) for entry in json.loads(self._file.read_text(encoding="utf-8"))]
         except (ValueError, TypeError):
             problem = f"the mount table {self._file} is damaged"
-            raise StorageError(problem, f"rm {self._file}, then mount again", file=str(self._file)) from None
+            raise StorageError(
+                problem, f"run rm {self._file}, then mount again", file=str(self._file)
+            ) from None
         for mount in mounts:
             self._remember(mount)
         return sorted(mounts, key=lambda mount: mount.mount_point)
@@ -110,7 +112,7 @@ class MountTable:
                 raise StorageError(
                     f"Directory already mounted: {mount.mount_point} (to {shown(existing.source)}; "
                     f"asked for {shown(mount.source)})",
-                    f"dbutils.fs.unmount('{mount.mount_point}') first",
+                    f"call dbutils.fs.unmount('{mount.mount_point}') first",
                     mount_point=mount.mount_point,
                     mounted=shown(existing.source),
                     source=shown(mount.source),
@@ -134,6 +136,7 @@ class MountTable:
                 mount_points = ", ".join(mount.mount_point for mount in mounts) or "none"
                 raise StorageError(
                     f"Directory not mounted: {mount_point}; mounted are {mount_points}",
+                    "correct the mount point",
                     mount_point=mount_point,
                     mounted=tuple(mount.mount_point for mount in mounts),
                 )
@@ -186,7 +189,7 @@ def require_inside(path: str) -> None:
     """Raise a StorageError for a path with `..`, written out or as an address may have it (`%2E%2E`)."""
     if ".." in unquote(path).split("/"):
         problem = f"{shown(path)} holds `..`, which leads out of its folder"
-        raise StorageError(problem, "a path without it", path=shown(path), reason="leads_out")
+        raise StorageError(problem, "use a path without it", path=shown(path), reason="leads_out")
 
 
 def _is_credential(setting: str) -> bool:
@@ -206,7 +209,7 @@ def _check_credential(mount: Mount, others: list[Mount]) -> None:
             raise StorageError(
                 f"{mount.mount_point} has another credential than {other.mount_point}, a mount of the same "
                 "store, and Hadoop would take one of them for both",
-                f"the same extra_configs, or dbutils.fs.unmount('{other.mount_point}') first",
+                f"use the same extra_configs, or call dbutils.fs.unmount('{other.mount_point}') first",
                 mount_point=mount.mount_point,
                 other=other.mount_point,
                 reason="credential",
@@ -228,14 +231,17 @@ def _check_mount_point(mount_point: str) -> None:
     is_path = re.fullmatch(r"(/[^/]+)+", mount_point)
     if not is_path or mount_point == MOUNTS or ".." in unquote(mount_point).split("/"):
         problem = f"'{mount_point}' is not a mount point"
-        raise StorageError(problem, "a path such as /mnt/datalake", mount_point=mount_point, reason="form")
+        raise StorageError(
+            problem, "use a path such as /mnt/datalake", mount_point=mount_point, reason="form"
+        )
 
 
 def _check_nesting(mount_point: str, others: list[Mount]) -> None:
     for other in others:
         if is_within(mount_point, other.mount_point) or is_within(other.mount_point, mount_point):
             raise StorageError(
-                f"{mount_point} and {other.mount_point}, which is mounted, lie in each other",
+                f"{mount_point} and {other.mount_point}, which is mounted, overlap",
+                "use a mount point outside of it",
                 mount_point=mount_point,
                 other=other.mount_point,
                 reason="nested",
@@ -247,14 +253,14 @@ def _check_source(mount: Mount) -> None:
     if has_login(mount.source):
         raise StorageError(
             f"{source} holds a credential; a source is shown, and so are the settings that name it",
-            "extra_configs, with dbutils.secrets.get",
+            "use extra_configs, with dbutils.secrets.get",
             source=source,
             reason="login",
         )
     require_inside(mount.source)
     if mount.folder is None and not _REMOTE.fullmatch(mount.source):
         problem = f"{source} cannot be mounted: it is not one of {_ALLOWED}"
-        raise StorageError(problem, "one of these", source=source, reason="form")
+        raise StorageError(problem, "use one of these", source=source, reason="form")
 
 
 def _check_account_key(mount: Mount) -> None:
@@ -263,7 +269,7 @@ def _check_account_key(mount: Mount) -> None:
             # Hadoop shows a key that it cannot decode in its error and in Spark's log.
             raise StorageError(
                 f"{setting} of {mount.mount_point} is not base64",
-                "the key as Azure shows it, in a secret",
+                "put the key into a secret as Azure shows it",
                 setting=setting,
                 mount_point=mount.mount_point,
                 reason="account_key_form",
@@ -280,7 +286,7 @@ def _make_folder(mount: Mount) -> None:
         raise StorageError(
             f"folder {folder} cannot be mounted at {mount.mount_point}: "
             f"it is not writable ({error.strerror or error})",
-            "another folder, or chmod u+rwx on it",
+            "use another folder, or run chmod u+rwx on it",
             folder=str(folder),
             mount_point=mount.mount_point,
             reason="not_writable",

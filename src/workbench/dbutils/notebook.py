@@ -76,7 +76,7 @@ class Notebook(Documented):
         for name, value in values.items():
             if not isinstance(value, str):
                 problem = f"argument '{name}' of {path} is {value!r}, not a string"
-                raise ConfigError(problem, f"'{value}'", notebook=path, argument=name, found=value)
+                raise ConfigError(problem, f"pass '{value}'", notebook=path, argument=name, found=value)
         notebook = find_notebook(path, self._folder())
         request = {
             "notebook": str(notebook),
@@ -91,7 +91,7 @@ class Notebook(Documented):
             _execute(file, notebook, timeout_seconds)
             response = json.loads(file.read_text(encoding="utf-8"))
         if "error" in response:
-            raise WorkflowException(response["error"])
+            raise WorkflowException(response["error"], notebook=notebook.name)
         return str(response["exit_value"])
 
 
@@ -107,7 +107,7 @@ def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
         process.terminate()
         raise WorkflowException(
             f"{notebook.name} did not end within {timeout_seconds} s and was stopped",
-            "a larger timeout_seconds",
+            "pass a larger timeout_seconds",
             notebook=notebook.name,
             seconds=timeout_seconds,
         ) from None
@@ -118,5 +118,8 @@ def _execute(file: Path, notebook: Path, timeout_seconds: float) -> None:
         process.wait()
     if status:
         raise WorkflowException(
-            f"the run of {notebook.name} ended with exit code {status}", notebook=notebook.name, status=status
+            f"the run of {notebook.name} ended with exit code {status}",
+            "read the output above",
+            notebook=notebook.name,
+            status=status,
         )

@@ -46,7 +46,7 @@ class SecretFolder:
         if stat.S_IMODE(file.stat().st_mode) & stat.S_IRWXO:
             raise ConfigError(
                 f"{file} can be read by other users",
-                f"chmod o= {file}, or defaultMode: 0440",
+                f"run chmod o= {file}, or set defaultMode: 0440",
                 file=str(file),
                 reason="readable",
             )
@@ -57,7 +57,7 @@ class SecretFolder:
             raise ConfigError(problem, f"ls -lL {file}", file=str(file), reason="unreadable") from None
         except UnicodeDecodeError:
             raise ConfigError(
-                f"{file} is not UTF-8 text", "the secret in base64", file=str(file), reason="no_text"
+                f"{file} is not UTF-8 text", "store the secret in base64", file=str(file), reason="no_text"
             ) from None
 
 

@@ -24,7 +24,7 @@ class InputWidgetNotDefined(ConfigError):  # noqa: N818 - Databricks' name
     def of(cls, name: str, defined: Sequence[str]) -> InputWidgetNotDefined:
         """Name the widget, and those that exist."""
         near = difflib.get_close_matches(name, defined, n=1)
-        remedy = f"'{near[0]}'" if near else f"dbutils.widgets.text('{name}', '<default>') in a cell above"
+        remedy = f"use '{near[0]}'" if near else f"call dbutils.widgets.text('{name}', '<default>') first"
         return cls(
             f"no input widget named '{name}' is defined; defined are {_listed(defined)}",
             remedy,
@@ -57,7 +57,7 @@ class Widgets(Documented):
         self._defined_names: set[str] = set()
 
     def text(self, name: str, defaultValue: str, label: str | None = None) -> None:  # noqa: N803
-        """Define a parameter that takes any text."""
+        """Define a parameter that accepts any text."""
         self._define("text", name, defaultValue, (), label)
 
     def dropdown(
@@ -67,7 +67,7 @@ class Widgets(Documented):
         choices: Sequence[str],
         label: str | None = None,
     ) -> None:
-        """Define a parameter that takes one of the choices."""
+        """Define a parameter that accepts one of the choices."""
         self._define("dropdown", name, defaultValue, choices, label)
 
     def combobox(
@@ -77,7 +77,7 @@ class Widgets(Documented):
         choices: Sequence[str],
         label: str | None = None,
     ) -> None:
-        """Define a parameter that takes one of the choices or any other text."""
+        """Define a parameter that accepts one of the choices or any other text."""
         self._define("combobox", name, defaultValue, choices, label)
 
     def multiselect(
@@ -87,7 +87,7 @@ class Widgets(Documented):
         choices: Sequence[str],
         label: str | None = None,
     ) -> None:
-        """Define a parameter that takes some of the choices, joined by commas."""
+        """Define a parameter that accepts some of the choices, joined by commas."""
         self._define("multiselect", name, defaultValue, choices, label)
 
     def get(self, name: str) -> str:
@@ -131,7 +131,7 @@ class Widgets(Documented):
         for part, value in (("name", name), ("default", default), *(("choice", item) for item in choices)):
             if not isinstance(value, str):
                 problem = f"widget '{name}': its {part} {value!r} is not a string"
-                raise ConfigError(problem, f"'{value}'", widget=name, part=part, found=repr(value))
+                raise ConfigError(problem, f"pass '{value}'", widget=name, part=part, found=repr(value))
         if kind in ("dropdown", "multiselect"):
             _check_choice(name, "default", kind, default, choices)
         value = self._parameters.get(name, default)
@@ -148,7 +148,7 @@ class Widgets(Documented):
 def with_values(widgets: Widgets, values: Mapping[str, str]) -> Iterator[None]:
     """Give values to the widgets that the block defines, as `%run $name="value"` does.
 
-    A widget that was there before has its own value again afterwards, unless the block removed it.
+    A widget that existed before has its own value again afterwards, unless the block removed it.
     """
     parameters, before = widgets._parameters, dict(widgets._widgets)
     widgets._parameters = {**parameters, **values}
@@ -172,7 +172,7 @@ def _check_choice(name: str, role: str, kind: str, value: str, choices: Sequence
             near = difflib.get_close_matches(choice, choices, n=1) or list(choices[:1])
             raise ConfigError(
                 f"widget '{name}': {role} '{choice}' is not one of its choices {_listed(choices)}",
-                f"'{near[0]}'" if near else "a list of choices",
+                f"use '{near[0]}'" if near else "pass a list of choices",
                 widget=name,
                 part=role,
                 found=choice,

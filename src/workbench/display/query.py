@@ -69,11 +69,11 @@ class QueryOptions:
         _refuse_unknown(options)
         if options.get("trigger") is not None and options.get("processingTime") is not None:
             problem = "display was given both trigger and processingTime"
-            raise DisplayError(problem, "one of them", options=("trigger", "processingTime"))
+            raise DisplayError(problem, "pass one of them", options=("trigger", "processingTime"))
         for option in ("streamName", "processingTime", "checkpointLocation"):
             if not isinstance(options.get(option), str | None):
                 problem = f"display was given {option}={options[option]!r}, not a string"
-                raise DisplayError(problem, f'{option}="…"', option=option, found=options[option])
+                raise DisplayError(problem, f'pass {option}="…"', option=option, found=options[option])
         name = options.get("streamName") or f"display_query_{next(_numbers)}"
         checkpoint = options.get("checkpointLocation")
         return cls(str(name), _trigger(options), located(str(checkpoint)) if checkpoint else "")
@@ -83,8 +83,8 @@ def _refuse_unknown(options: Mapping[str, object]) -> None:
     unknown = ", ".join(sorted(options.keys() - set(OPTIONS)))
     if unknown:
         raise DisplayError(
-            f"display takes no {unknown}",
-            f"one of {', '.join(OPTIONS)}",
+            f"display has no option {unknown}",
+            f"use one of {', '.join(OPTIONS)}",
             options=tuple(sorted(options.keys() - set(OPTIONS))),
             allowed=tuple(OPTIONS),
         )
@@ -104,7 +104,10 @@ def _trigger(options: Mapping[str, object]) -> Mapping[str, Any]:
             return trigger
         case other:
             raise DisplayError(
-                f"display was given trigger={other!r}", 'trigger="2 seconds"', option="trigger", found=other
+                f"display was given trigger={other!r}",
+                'pass trigger="2 seconds"',
+                option="trigger",
+                found=other,
             )
 
 
@@ -128,7 +131,7 @@ def below_mounts(path: str, mounts: Iterable[tuple[str, str, str]]) -> str:
 def start_query(
     frame: DataFrame, options: QueryOptions, checkpoint: str, on_batch: Callable[[DataFrame, str], None]
 ) -> StreamingQuery:
-    """Start a query that gives each micro-batch to `on_batch`, with the output mode that Spark allows for it.
+    """Start a query that calls `on_batch` with each micro-batch, in an output mode that Spark allows.
 
     Args:
         frame: A streaming DataFrame.

@@ -77,7 +77,11 @@ class Display:
             return
         if options:
             listed = ", ".join(sorted(options))
-            raise DisplayError(f"display takes {listed} for streaming DataFrames only", "spark.readStream")
+            raise DisplayError(
+                f"display accepts {listed} for streaming DataFrames only",
+                "use spark.readStream",
+                options=listed,
+            )
         if is_dataframe(input):
             self._show_rows(fetch_first(cast("DataFrame", input)))
         elif is_figure(input):
@@ -108,7 +112,7 @@ class Display:
             text = "; ".join(
                 f"the displayed stream {stream.name} failed: {stream.failure}" for stream in failed
             )
-            raise DisplayError(text, LOG_COMMAND)
+            raise DisplayError(text, LOG_COMMAND, streams=tuple(stream.name for stream in failed))
 
     def stop_streams(self) -> None:
         """Stop every stream, and leave the last state of each in its output."""

@@ -65,7 +65,9 @@ def write_all(texts: Mapping[Path, str], private: Collection[Path] = ()) -> None
         if not isinstance(error, OSError):
             raise
         raise StorageError(
-            f"{file} cannot be written ({error.strerror})", "free space, or another folder", file=str(file)
+            f"{file} cannot be written ({error.strerror})",
+            "free space, or use another folder",
+            file=str(file),
         ) from None
 
 

@@ -136,7 +136,7 @@ class Home:
         """Create the folders, readable by their owner only.
 
         Raises:
-            ConfigError: The path holds a character that Kafka or the registry's database takes as its own, or
+            ConfigError: The path holds a character that Kafka or the registry's database interprets, or
                 the folder holds what the workbench has not made.
             StorageError: The folder cannot be written.
         """
@@ -144,12 +144,12 @@ class Home:
         if set(str(self.folder)) & set(",;\\\n"):
             raise ConfigError(
                 f"the state folder {self.folder} holds a comma, semicolon or backslash",
-                f"{HOME_VARIABLE}=<another folder>",
+                f"set {HOME_VARIABLE}=<another folder>",
                 folder=str(self.folder),
                 reason="character",
             )
         problem = f"the state folder {self.folder} cannot be written"
-        with write_errors(problem, self.folder, f"{HOME_VARIABLE}=<a folder of your own>"):
+        with write_errors(problem, self.folder, f"set {HOME_VARIABLE}=<a folder of your own>"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # First, since another process that starts now refuses a folder with other files.
             (self.folder / MARKER).touch()
@@ -167,7 +167,7 @@ class Home:
             problem = f"holds other files, and no {MARKER}, by which the workbench knows its own folder"
         raise ConfigError(
             f"the state folder {self.folder} {problem}",
-            f"{HOME_VARIABLE}=<an empty folder>",
+            f"set {HOME_VARIABLE}=<an empty folder>",
             folder=str(self.folder),
             reason="not_own",
         )

@@ -63,7 +63,7 @@ def _copied_project() -> Path:
     record = folder.with_name("project.json")
     packaged = {name: _sum(PACKAGED / name) for name in _packaged_files()}
     problem = f"the project's files cannot be copied to {folder}"
-    with write_errors(problem, folder, "XDG_DATA_HOME=<a folder of your own>"):
+    with write_errors(problem, folder, "set XDG_DATA_HOME=<a folder of your own>"):
         copied = json.loads(record.read_bytes()) if record.is_file() else {}
         if copied != packaged:
             for name in packaged:

@@ -67,7 +67,7 @@ def fetch_jars(on_progress: OnProgress) -> Path:
         return folder
     cache = cache_folder()
     problem = f"the jars cannot be written to {cache}"
-    with write_errors(problem, cache, "XDG_CACHE_HOME=<a folder with 500 MB of room>"):
+    with write_errors(problem, cache, "set XDG_CACHE_HOME=<a folder with 500 MB of room>"):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _sole(cache / "jars.lock", on_progress):
             if not folder.is_dir():
@@ -109,7 +109,7 @@ def _fetch(folder: Path, ivy_folder: Path, on_progress: OnProgress) -> None:
         raise PlatformError(
             f"{len(wrong)} of the fetched jars are not those of the lock, the first is {path}: "
             f"its SHA-256 sum is expected to be {sums[path]}",
-            f"the same command again, or another mirror by {SETTINGS_VARIABLE}=<a settings file of Ivy>",
+            f"run the command again, or name another mirror by {SETTINGS_VARIABLE}=<a settings file of Ivy>",
             path=path,
             expected=sums[path],
             reason="sum",
@@ -180,7 +180,7 @@ def _failure(missing: Sequence[Artifact], log: Path, code: int) -> PlatformError
     return PlatformError(
         f"Ivy could not fetch {names[0] if names else 'the jars'}{more}: "
         f"{_reason(problems) or f'exit code {code}'} (log: {log})",
-        f"the same command again, or a company's mirror by {SETTINGS_VARIABLE}=<a settings file of Ivy>",
+        f"run the command again, or name a company's mirror by {SETTINGS_VARIABLE}=<a settings file of Ivy>",
         artifacts=tuple(names),
         log=str(log),
         reason="fetch",

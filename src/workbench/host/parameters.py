@@ -24,7 +24,7 @@ class HandedOn:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def save(self, file: Path) -> dict[str, str]:
-        """Write it for its owner alone; return the environment variable of the process that takes it."""
+        """Write it for its owner alone; return the environment variable for the process that reads it."""
         replace_json(file, asdict(self))
         return {FILE_VARIABLE: str(file)}
 

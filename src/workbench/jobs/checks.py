@@ -42,7 +42,9 @@ def _check_triggers(file: YamlFile, key_path: KeyPath, job: Job) -> None:
     triggers = [name for name in ("schedule", "trigger", "continuous") if getattr(job, name)]
     if len(triggers) > 1:
         raise file.error(
-            (*key_path, triggers[1]), f"a job has {triggers[0]} or {triggers[1]}, not both", "one of them"
+            (*key_path, triggers[1]),
+            f"a job has {triggers[0]} or {triggers[1]}, not both",
+            "remove one of them",
         )
     if job.schedule:
         try:
@@ -51,7 +53,9 @@ def _check_triggers(file: YamlFile, key_path: KeyPath, job: Job) -> None:
             part = "timezone_id" if "time zone" in error.cause else "quartz_cron_expression"
             raise file.error((*key_path, "schedule", part), error.cause, error.remedy) from None
     if job.continuous and job.max_concurrent_runs > 1:
-        raise file.error((*key_path, "max_concurrent_runs"), "a continuous job has one run at a time", "1")
+        raise file.error(
+            (*key_path, "max_concurrent_runs"), "a continuous job has one run at a time", "set 1"
+        )
     for at, task in enumerate(job.tasks):
         for name in ("depends_on", "max_retries"):
             if job.continuous and getattr(task, name):
@@ -71,7 +75,7 @@ def _check_dependencies(file: YamlFile, key_path: KeyPath, job: Job) -> None:
             if key not in direct:
                 entry_path = (*key_path, "tasks", at, "depends_on", position)
                 raise file.error(
-                    entry_path, f"there is no task '{key}'", f"one of {', '.join(sorted(direct))}"
+                    entry_path, f"there is no task '{key}'", f"use one of {', '.join(sorted(direct))}"
                 )
     try:
         TopologicalSorter(direct).prepare()
@@ -92,7 +96,7 @@ def _check_compute(file: YamlFile, key_path: KeyPath, job: Job) -> None:
         for name, keys in known.items():
             key = getattr(task, name)
             if key and key not in keys:
-                remedy = f"one of {', '.join(keys)}" if keys else f"no {name}"
+                remedy = f"use one of {', '.join(keys)}" if keys else f"remove {name}"
                 raise file.error((*key_path, "tasks", at, name), f"the job has no {name} '{key}'", remedy)
 
 
@@ -102,7 +106,7 @@ def _with_notebook(file: YamlFile, key_path: KeyPath, task: Task) -> tuple[Task,
     notebook = (file.path.parent / notebook_task.notebook_path).resolve()
     entry_path = (*key_path, "notebook_task", "notebook_path")
     if not notebook.is_file():
-        raise file.error(entry_path, f"there is no notebook {notebook}", "a path relative to this file")
+        raise file.error(entry_path, f"there is no notebook {notebook}", "use a path relative to this file")
     resolved = NotebookTask(notebook_path=str(notebook), base_parameters=notebook_task.base_parameters)
     try:
         widgets = widget_names(read_notebook(notebook))
@@ -116,7 +120,7 @@ def _with_notebook(file: YamlFile, key_path: KeyPath, task: Task) -> tuple[Task,
 
 
 def _check_parameters(file: YamlFile, key_path: KeyPath, job: Job, widgets: list[set[str] | None]) -> None:
-    """Refuse a job parameter that neither a widget nor a reference takes."""
+    """Refuse a job parameter that neither a widget nor a reference uses."""
     defined: set[str] = set()
     referenced = {
         name[2]
@@ -133,7 +137,7 @@ def _check_parameters(file: YamlFile, key_path: KeyPath, job: Job, widgets: list
         by_widget = any(names is None or parameter.name in names for names in widgets)
         if not by_widget and parameter.name not in referenced:
             raise file.error(
-                entry_path, f"no widget of the job's notebooks takes parameter '{parameter.name}'"
+                entry_path, f"no widget of the job's notebooks has the name of parameter '{parameter.name}'"
             )
 
 

@@ -138,7 +138,7 @@ class QuartzCron:
             return chosen
         step = 1 if chosen.isoweekday() == 7 else -1
         moved = chosen + timedelta(days=step)
-        # The nearest weekday may lie in another month; then it is the one on the other side.
+        # The nearest weekday may lie in another month; then the weekday on the other side is chosen.
         return moved if moved.month == chosen.month else chosen - timedelta(days=2 * step)
 
 
@@ -180,14 +180,14 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigError(
-            f"'{name}' is not a time zone", "UTC, or one such as Europe/Warsaw", timezone_id=name
+            f"'{name}' is not a time zone", "use UTC, or a zone such as Europe/Warsaw", timezone_id=name
         ) from None
 
 
 def _invalid(expression: str, problem: str) -> ConfigError:
     return ConfigError(
         f"'{expression}' is not a Quartz cron expression: {problem}",
-        "0 0/15 * * * ? every quarter",
+        "use for example 0 0/15 * * * ? (every quarter of an hour)",
         expression=expression,
         detail=problem,
     )

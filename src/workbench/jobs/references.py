@@ -96,7 +96,9 @@ def shown(name: Name) -> str:
 
 def unresolved(name: Name, problem: str) -> ConfigError:
     """Return the error for a reference without a value."""
-    remedy = f"dbutils.jobs.taskValues.set('{name[-1]}', …) in task '{name[1]}'" if name[0] == "tasks" else ""
+    remedy = "remove the reference, or correct its name"
+    if name[0] == "tasks":
+        remedy = f"call dbutils.jobs.taskValues.set('{name[-1]}', …) in task '{name[1]}'"
     return ConfigError(f"{shown(name)} has no value: {problem}", remedy, reference=shown(name))
 
 

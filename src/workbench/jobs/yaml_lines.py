@@ -12,6 +12,7 @@ import yaml
 from topiclake.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
+_FIX = "fix that line"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class YamlFile:
             key_path = key_path[:-1]
         return self.lines.get(key_path, 1)
 
-    def error(self, key_path: KeyPath, problem: str, remedy: str = "") -> ConfigError:
+    def error(self, key_path: KeyPath, problem: str, remedy: str = _FIX) -> ConfigError:
         """Return an error that names file and line."""
         return _error(self.path, self.line(key_path), problem, remedy)
 
@@ -73,11 +74,17 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror})", "another path", file=str(path), reason="unreadable"
+            f"{path} cannot be read ({error.strerror})",
+            "correct the path",
+            file=str(path),
+            reason="unreadable",
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path} is not UTF-8 text ({error.reason})", file=str(path), reason="no_text"
+            f"{path} is not UTF-8 text ({error.reason})",
+            "save the file as UTF-8",
+            file=str(path),
+            reason="no_text",
         ) from error
 
 
@@ -94,7 +101,7 @@ def _lines(
             name = str(key.value)
             if name in names:
                 problem = f"key '{name}' is defined here a second time"
-                raise _error(path, line, problem, "one of them", key=name, reason="twice")
+                raise _error(path, line, problem, "remove one of them", key=name, reason="twice")
             names.add(name)
             yield (*key_path, name), line
             yield from _lines(path, value, (*key_path, name), (*parents, id(node)))
@@ -108,5 +115,5 @@ def _no_yaml(path: Path, line: int, problem: object) -> ConfigError:
     return _error(path, line, f"not valid YAML ({problem})", reason="no_yaml")
 
 
-def _error(path: Path, line: int, problem: str, remedy: str = "", **fields: str) -> ConfigError:
+def _error(path: Path, line: int, problem: str, remedy: str = _FIX, **fields: str) -> ConfigError:
     return ConfigError(f"{path}, line {line}: {problem}", remedy, file=str(path), line=line, **fields)

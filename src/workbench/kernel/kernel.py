@@ -138,7 +138,7 @@ class Workspace:
         """
         self.display.end_cells()
         if names := unused_parameters(self.dbutils.widgets):
-            sys.stdout.write(f"no widget took the parameter {', '.join(names)}\n")
+            sys.stdout.write(f"no widget has the parameter {', '.join(names)}\n")
 
     def stop(self) -> None:
         """Stop the streams that are shown, then Spark and its JVM."""

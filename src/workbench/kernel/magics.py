@@ -130,7 +130,7 @@ class Magics:
         if strict and status:
             raise CommandError(
                 f"the shell ended with exit code {status}",
-                "%sh without -e, if that is no failure",
+                "use %sh without -e, if that is no failure",
                 status=status,
                 command="sh",
             )
@@ -139,7 +139,7 @@ class Magics:
         """Call a method of `dbutils.fs` and show its result: `%fs ls /mnt/x`; alone, list the methods.
 
         Raises:
-            ConfigError: There is no such method, or it takes other arguments.
+            ConfigError: There is no such method, or it has other arguments.
         """
         if not line.strip():
             self._dbutils.fs.help()
@@ -172,7 +172,7 @@ class Magics:
         if command not in PIP_COMMANDS:
             raise ConfigError(
                 f"%pip {line.strip()} does not run in the workbench",
-                f"one of {', '.join(PIP_COMMANDS)}",
+                f"use one of {', '.join(PIP_COMMANDS)}",
                 command="pip",
                 line=line.strip(),
                 allowed=tuple(PIP_COMMANDS),
@@ -188,7 +188,7 @@ class Magics:
         if status:
             raise CommandError(
                 f"pip ended with exit code {status}",
-                "another version: what is installed stays",
+                "use another version; installed packages are not changed",
                 status=status,
                 command="pip",
             )

@@ -29,7 +29,7 @@ from workbench.services.spark_cluster import (
     submit_arguments,
 )
 
-#: By default the first notebook takes the whole cluster, and the second one waits until the first ends.
+#: By default the first notebook occupies the whole cluster, and the second one waits until the first ends.
 CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
 
 #: The value `hive` makes names of tables persist between runs.

@@ -29,7 +29,7 @@ class Checkpoints(AsyncGenericFileCheckpoints):
 
     def checkpoint_path(self, checkpoint_id: str, path: str) -> str:
         """Return the file of a checkpoint."""
-        # Jupyter takes the system's temporary folder where this one is missing.
+        # Jupyter uses the system's temporary folder if this one is missing.
         Path(self._get_os_path(path)).parent.mkdir(parents=True, exist_ok=True)
         return str(super().checkpoint_path(checkpoint_id, path))
 

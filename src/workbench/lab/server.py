@@ -77,7 +77,9 @@ def _listen(port: int) -> list[socket.socket]:
     for candidate in [port] if port else [USUAL_PORT, 0]:
         with contextlib.suppress(OSError):
             return bind_sockets(candidate, ports.HOST)
-    raise PlatformError(f"port {port} is taken", "python -m workbench lab, which finds a free one")
+    raise PlatformError(
+        f"port {port} is taken", "run python -m workbench lab, which finds a free one", port=port
+    )
 
 
 def _serve(server: Any) -> None:  # noqa: ANN401 - Jupyter's carries half of its types

@@ -9,7 +9,7 @@ from workbench.notebook.source import COMMANDS, LANGUAGE, LANGUAGES, NotebookSou
 
 
 class CellLanguages:
-    """An input transformation for IPython, which gives a cell the meaning that it has in a source file.
+    """An input transformation for IPython, so that a cell means the same as in a source file.
 
     Args:
         is_magic: Returns whether IPython knows a magic; IPython runs magics that Databricks does not have.

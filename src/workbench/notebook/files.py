@@ -24,7 +24,7 @@ def read_notebook(path: Path) -> NotebookSource:
         content = path.read_bytes()
     except OSError as error:
         problem = f"notebook {path} cannot be read ({error.strerror})"
-        raise ConfigError(problem, "another path", notebook=str(path), reason="unreadable") from error
+        raise ConfigError(problem, "correct the path", notebook=str(path), reason="unreadable") from error
     return parse_notebook(path, _converted(path, content) if path.suffix == JUPYTER else content)
 
 
@@ -40,7 +40,7 @@ def _converted(path: Path, content: bytes) -> bytes:
     except (ValueError, AttributeError, nbformat.ValidationError) as error:
         raise NotebookSourceError(
             f"{path} is not a Jupyter notebook: {type(error).__name__}",
-            "a file that JupyterLab or Databricks saved",
+            "use a file that JupyterLab or Databricks saved",
             notebook=str(path),
             reason="no_notebook",
         ) from error

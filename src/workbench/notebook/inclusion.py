@@ -1,4 +1,4 @@
-"""`%run`: which notebooks a notebook includes, and the values that it gives to their widgets."""
+"""`%run`: which notebooks a notebook includes, and the values that it sets in their widgets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_run(text: str, location: str) -> tuple[str, dict[str, str]]:
     if match is None or at < len(text):
         raise NotebookSourceError(
             f"{location}: '{text}' cannot be read",
-            '%run ./notebook $name="value"',
+            'use %run ./notebook $name="value"',
             location=location,
             text=text,
             reason="unreadable",
@@ -93,6 +93,7 @@ def find_notebook(path: str, folder: Path, location: str = "") -> Path:
         f"{location}: {file_path}.py does not exist"
         if location
         else f"notebook {file_path}.py does not exist",
+        "correct the path",
         notebook=f"{file_path}.py",
         location=location,
         reason="missing",
@@ -112,7 +113,7 @@ def check_cycle(chain: Sequence[Path]) -> None:
         names = " → ".join(path.name for path in chain)
         raise NotebookSourceError(
             f"%run goes round in a circle: {names}",
-            "one of them without %run",
+            "remove %run from one of them",
             chain=tuple(path.name for path in chain),
             reason="circle",
         )

@@ -38,10 +38,10 @@ def widget_names(source: NotebookSource) -> set[str] | None:
 
 
 def check_parameters(source: NotebookSource, parameters: Mapping[str, str]) -> None:
-    """Refuse a value that no widget takes, of the run or of a `%run`, before anything is started.
+    """Refuse a value that no widget has, of the run or of a `%run`, before anything is started.
 
     Raises:
-        ConfigError: No widget takes a value, or an included notebook does not exist.
+        ConfigError: No widget has the name of a value, or an included notebook does not exist.
         NotebookSourceError: An included notebook cannot run here, or includes itself.
     """
     _check_names(source, parameters, "-p ")
@@ -57,7 +57,7 @@ def _check_names(source: NotebookSource, values: Mapping[str, str], before: str,
             raise ConfigError(
                 f"{location}{source.path.name} has no widget '{name}'; "
                 f"it has {', '.join(sorted(names)) or 'no widgets'}",
-                f"{before}{near[0]}={values[name]}" if near else "one of these names",
+                f"use {before}{near[0]}={values[name]}" if near else "use one of these names",
                 notebook=source.path.name,
                 widget=name,
                 allowed=tuple(sorted(names)),

@@ -124,7 +124,10 @@ def parse_notebook(path: Path, content: bytes, *, lenient: bool = False) -> Note
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NotebookSourceError(
-            f"notebook {path} is not UTF-8 text ({error.reason})", notebook=str(path), reason="no_text"
+            f"notebook {path} is not UTF-8 text ({error.reason})",
+            "save the file as UTF-8",
+            notebook=str(path),
+            reason="no_text",
         ) from error
     bare = text.removeprefix("\ufeff")
     newline = "\r\n" if "\r\n" in bare and bare.count("\n") == bare.count("\r\n") else "\n"
@@ -148,7 +151,7 @@ def _cells(path: Path, lines: list[str], lenient: bool) -> Iterator[Cell]:
     if lines[0].rstrip() != FIRST_LINE:
         raise NotebookSourceError(
             f"{path} is not a notebook in Databricks source format: its first line is not '{FIRST_LINE}'",
-            "that line on top of the file",
+            "put that line on top of the file",
             notebook=str(path),
             reason="no_notebook",
         )
@@ -202,7 +205,7 @@ def _without_magic(lines: list[str]) -> list[str]:
     return lines
 
 
-def _refused(location: str, line: int, problem: str, remedy: str = "", **fields: str) -> NotebookSourceError:
+def _refused(location: str, line: int, problem: str, remedy: str, **fields: str) -> NotebookSourceError:
     """Return an error that names the cell and the line."""
     cause = f"{location}, line {line}: {problem}"
     return NotebookSourceError(cause, remedy, location=location, line=line, **fields)
@@ -212,20 +215,20 @@ def _magic(location: str, line: int, lines: list[str]) -> tuple[str, str, list[s
     """Return a magic cell's language, the text of the magic's line, and the lines below it."""
     for at, text in enumerate(lines):
         if text.strip() and not MAGIC.match(text):
-            remedy = "'# MAGIC ' before it, or '# COMMAND ----------' above it"
+            remedy = "put '# MAGIC ' before it, or '# COMMAND ----------' above it"
             problem = "a line without '# MAGIC' in a magic cell"
             raise _refused(location, line + at, problem, remedy, reason="no_magic")
     first, *following = [MAGIC.sub("", text, count=1) for text in lines]
     match = LANGUAGE.match(first)
     if match is None:
         problem = "'# MAGIC' without a magic such as %md or %sql"
-        raise _refused(location, line, problem, reason="no_language")
+        raise _refused(location, line, problem, "add its magic, or remove it", reason="no_language")
     language = LANGUAGES.get(match["name"])
     if language is None:
-        remedy = f"one of {', '.join(f'%{name}' for name in LANGUAGES)}"
+        remedy = f"use one of {', '.join(f'%{name}' for name in LANGUAGES)}"
         problem = f"%{match['name']} cells do not run in the workbench"
         raise _refused(location, line, problem, remedy, language=match["name"], reason="language")
     if language in ALONE and any(text.strip() for text in following):
-        problem, remedy = f"%{language} is not alone in its cell", "'# COMMAND ----------' below it"
+        problem, remedy = f"%{language} is not alone in its cell", "put '# COMMAND ----------' below it"
         raise _refused(location, line, problem, remedy, language=language, reason="not_alone")
     return language, first if language in COMMANDS else first[match.end() :], following

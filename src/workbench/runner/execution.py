@@ -132,7 +132,7 @@ class NotebookExecution:
             self._signal = number
             stopped.set()
 
-        # Only the main thread may take signals; a scheduler that runs this in another one takes its own.
+        # Only the main thread may take signals; a scheduler handles them itself.
         with contextlib.suppress(RuntimeError, ValueError):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop, number)
@@ -177,7 +177,9 @@ class NotebookExecution:
             location = f"{self._source.path.name}, {_named(cell)}"
             raise CellFailedError(
                 f"{location} did not end within {self._cell_seconds} s and was stopped",
-                "a larger --cell-timeout",
+                "pass a larger --cell-timeout",
+                notebook=self._source.path.name,
+                seconds=self._cell_seconds,
             ) from None
         except CellExecutionError as error:
             exit_value = _exit_of(node)
@@ -194,7 +196,9 @@ class NotebookExecution:
             raise await self._kernel_died("after the last cell") from error
         except CellExecutionError as error:
             text = client.failure["text"] if client.failure else error.evalue
-            raise CellFailedError(f"{self._source.path.name}: {text}") from None
+            raise CellFailedError(
+                f"{self._source.path.name}: {text}", notebook=self._source.path.name
+            ) from None
 
     async def _receive_last_output(self, cells: asyncio.Future[None]) -> None:
         """Take what the kernel shows while it ends: the last states of its streams."""
@@ -204,21 +208,23 @@ class NotebookExecution:
 
     async def _kernel_died(self, location: str) -> KernelDiedError:
         cause = await self._kernel.end_cause()
-        return KernelDiedError(f"{self._source.path.name}: the Python kernel died {location} ({cause})")
+        name = self._source.path.name
+        return KernelDiedError(f"{name}: the Python kernel died {location} ({cause})", notebook=name)
 
     def _cell_failed(
         self, cell: Cell, failure: Mapping[str, Any] | None, error: CellExecutionError
     ) -> CellFailedError:
-        head = f"{self._source.path.name}, {_named(cell)} failed"
+        name = self._source.path.name
+        head = f"{name}, {_named(cell)} failed"
         if failure is None:
-            return CellFailedError(f"{head}: {error.ename}: {error.evalue}")
+            return CellFailedError(f"{head}: {error.ename}: {error.evalue}", notebook=name)
         text = str(failure["text"])
         if failure["expected"]:
-            return CellFailedError(f"{head}: {text}")
+            return CellFailedError(f"{head}: {text}", notebook=name)
         lines = text.partition("JVM stacktrace:")[0].rstrip().split("\n")
         short = "\n".join([*lines[:MESSAGE_LINES], "…"] if len(lines) > MESSAGE_LINES else lines)
         trace = "".join(f"\n  {self._frame_text(frame)}" for frame in failure["frames"])
-        return CellFailedError(f"{head}: {failure['name']}: {short}", trace=trace)
+        return CellFailedError(f"{head}: {failure['name']}: {short}", notebook=name, trace=trace)
 
     def _frame_text(self, frame: Mapping[str, Any]) -> str:
         file, line = str(frame["file"]), int(frame["line"])

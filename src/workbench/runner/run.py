@@ -70,5 +70,7 @@ def value_of(run: NotebookRun, notebook: Path, keys: Set[str]) -> dict[str, Any]
     except ValueError:
         value = None
     if not isinstance(value, dict) or not keys <= value.keys():
-        raise IngestError(f"{notebook} ended without {', '.join(sorted(keys))}", f"a look at {run.html}")
+        raise IngestError(
+            f"{notebook} ended without {', '.join(sorted(keys))}", f"open {run.html}", notebook=notebook
+        )
     return value

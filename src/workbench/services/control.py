@@ -204,13 +204,13 @@ def _start_error(home: Home, service: Service, process: Popen[bytes] | None) -> 
     ended = "ended" if code is None else f"ended with exit code {code}"
     log = home.log(service.name)
     cause = f"{service.name} {ended} while it started: {processes.last_error_line(log)} (log: {log})"
-    return PlatformError(cause, f"python -m workbench logs {service.name}")
+    return PlatformError(cause, f"python -m workbench logs {service.name}", service=service.name)
 
 
 def _late(home: Home, state: State, service: Service) -> PlatformError:
     problem, log = service.problem(state.ports), home.log(service.name)
     cause = f"{service.name} did not answer within {START_SECONDS:.0f} s ({problem}; log: {log})"
-    return PlatformError(cause, f"python -m workbench logs {service.name}")
+    return PlatformError(cause, f"python -m workbench logs {service.name}", service=service.name)
 
 
 def _undo(home: Home, state: State, names: Sequence[str], on_progress: OnProgress) -> None:

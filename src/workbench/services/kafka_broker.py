@@ -52,7 +52,9 @@ class KafkaBroker(Service):
             KafkaError: The storage cannot be formatted.
         """
         if not any(self._jars.glob("kafka_*.jar")):
-            raise PlatformError(f"Kafka's jars are not in {self._jars}", "python -m workbench doctor")
+            raise PlatformError(
+                f"Kafka's jars are not in {self._jars}", "python -m workbench doctor", folder=str(self._jars)
+            )
         super().prepare(java, ports)
         self.properties_file.touch(mode=0o600)
         self.properties_file.write_text(properties_text(self.settings(ports)), encoding="ascii")
@@ -136,7 +138,7 @@ class KafkaBroker(Service):
             done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=120)
         if done.returncode:
             cause = f"Kafka's storage cannot be formatted: {last_error_line(log)} (log: {log})"
-            raise KafkaError(cause, f"python -m workbench logs {self.name}")
+            raise KafkaError(cause, f"python -m workbench logs {self.name}", service=self.name)
 
 
 def properties_text(settings: Mapping[str, str]) -> str:

@@ -61,7 +61,9 @@ class KafkaConnect(Service):
         """
         folder = jars_folder() / "connect" / "target" / "jars"
         if not any(folder.glob("connect-runtime-*.jar")):
-            raise PlatformError(f"Kafka Connect's jars are not in {folder}", "make jars")
+            raise PlatformError(
+                f"Kafka Connect's jars are not in {folder}", "python -m workbench doctor", folder=str(folder)
+            )
         super().prepare(java, ports)
         settings = properties_text(self.settings(ports))
         replace_private(self._properties_file, settings.encode("ascii"))
@@ -228,5 +230,5 @@ def _cause(trace: str) -> str:
     """Return the last cause of a stack trace, without the middle of a long text: its end says what to do."""
     lines = [line.strip() for line in trace.splitlines()]
     causes = [line for line in lines if line.startswith("Caused by:")] or lines[:1]
-    text = causes[-1].removeprefix("Caused by: ") if causes else "it gives no reason"
+    text = causes[-1].removeprefix("Caused by: ") if causes else "without a reason"
     return text if len(text) <= 400 else f"{text[:150]} … {text[-250:]}"

@@ -49,9 +49,8 @@ class Postgres(Service):
         folders = os.pathsep.join(map(str, (*bundled, *debian, os.environ.get("PATH", ""))))
         program = shutil.which("postgres", path=folders)
         if program is None:
-            raise PlatformError(
-                "PostgreSQL is missing", f"pip install {BUNDLE}, or apt-get install postgresql"
-            )
+            remedy = f"pip install {BUNDLE}, or apt-get install postgresql"
+            raise PlatformError("PostgreSQL is missing", remedy, program="postgres")
         return Path(program)
 
     def address(self, ports: Mapping[str, int]) -> str:
@@ -169,6 +168,6 @@ def _not_as_root() -> list[str]:
         is_allowed = False
     if not is_allowed:
         raise PlatformError(
-            "PostgreSQL refuses to run as root", "the same command as another user", reason="root"
+            "PostgreSQL refuses to run as root", "run the same command as another user", reason="root"
         )
     return command

@@ -26,7 +26,7 @@ class QueryWatch:
     Args:
         file: Where reports are kept.
         source: The notebook's name.
-        redact: Takes secrets out of a text.
+        redact: Removes secrets from a text.
     """
 
     def __init__(self, file: Path, source: str, redact: Callable[[str], str]) -> None:

@@ -68,5 +68,7 @@ class SchemaRegistry(Service):
         folder = jars_folder() / "schema-registry" / "target" / "registry"
         programs = sorted(folder.glob("apicurio-registry-app-*-runner.jar"))
         if not programs:
-            raise PlatformError(f"the schema registry is not in {folder}", "python -m workbench doctor")
+            raise PlatformError(
+                f"the schema registry is not in {folder}", "python -m workbench doctor", folder=str(folder)
+            )
         return programs[-1]

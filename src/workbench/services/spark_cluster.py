@@ -22,7 +22,7 @@ from workbench.services.service import Service
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
 #: Names a file with settings that a driver of the cluster needs; they hold its secret.
 PROPERTIES_VARIABLE = "WORKBENCH_SPARK_PROPERTIES"
-#: PySpark takes arguments of spark-submit from this variable.
+#: PySpark reads arguments of spark-submit from this variable.
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: Requires the secret from every client, since the cluster runs programs as this user.
 _AUTHENTICATE = "spark.authenticate"
@@ -105,7 +105,7 @@ class SparkWorker(Service):
         """Return the command that runs the worker."""
         settings = {f"spark.worker.cleanup.{key}": value for key, value in _CLEANUP.items()}
         port_options = ["--port", str(ports[self.name]), "--webui-port", str(ports[f"{self.name}-page"])]
-        # Executors of several notebooks: each takes 1 GB, and runs one task at once.
+        # Executors of several notebooks: each needs 1 GB, and runs one task at once.
         size = ["--cores", "4", "--memory", "4g", "--work-dir", str(self.folder)]
         program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *port_options, *size]
         master = SparkMaster(self.home).address(ports)

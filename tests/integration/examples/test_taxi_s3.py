@@ -245,26 +245,26 @@ def await_batches(lake: Lake, number: int, running: list[subprocess.Popen[str]])
 HIDDEN = {"storage": "s3a://hidden/x", "access": "NOBODY"}
 CLOSED = {"storage": "s3a://closed/x", "secret": "wrong"}
 NOWHERE = {"storage": "s3a://nowhere/x"}
-FORM = "has a form that is not allowed; try: one of"
+FORM = "has a form that is not allowed; try: use one of"
 
 
 @pytest.mark.parametrize(
     ("source", "given", "message"),
     [
         ("s3a://nowhere/x.csv", NOWHERE, "s3a://nowhere/x cannot be used: there is no bucket nowhere"),
-        ("s3a://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: a path"),
-        ("s3a://lake/topiclake", {}, "there are no trips at s3a://lake/topiclake; try: a path"),
+        ("s3a://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: use a path"),
+        ("s3a://lake/topiclake", {}, "there are no trips at s3a://lake/topiclake; try: use a path"),
         # The gateway says of each file that it is not there to a key that it does not know.
         (
             "s3a://hidden/x.csv",
             HIDDEN,
-            "there are no trips at s3a://hidden/x.csv; try: a path that is there; or",
+            "there are no trips at s3a://hidden/x.csv; try: use a path that exists; or",
         ),
         ("s3a://closed/x.csv", CLOSED, "s3a://closed/x refuses the access key"),
         ("s3a://other/x.csv", {}, "s3a://other/x.csv refuses the access key"),
         ("s3a://lake/csv/../x.csv", {}, "s3a://lake/csv/../x.csv holds `..`, which leads out"),
         ("file:///x/%2E%2E/y.csv", {}, "file:///x/%2E%2E/y.csv holds `..`, which leads out"),
-        ("s3://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: a path"),
+        ("s3://lake/none.csv", {}, "there are no trips at s3a://lake/none.csv; try: use a path"),
         ("hdfs://127.0.0.1:1/x.csv", {}, f"hdfs://127.0.0.1:1/x.csv {FORM}"),
         ("s3a:///x.csv", {}, f"s3a:///x.csv {FORM}"),
     ],

@@ -279,7 +279,7 @@ def test_a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_al
     world.run()
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11])
     assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
-    assert "taken off the list" in world.paused()["b"][-1]["why"]
+    assert "removed from the list" in world.paused()["b"][-1]["why"]
 
     world.parameters |= {"topic": listed, "fail_on_data_loss": "false"}
     world.publish("a", of_a, ids(4))

@@ -354,8 +354,8 @@ def test_a_database_that_stays_away_ends_the_stream_and_loses_nothing(sink):
 @pytest.mark.parametrize(
     ("database", "remedy"),
     [
-        ({"password": "{{secrets/db/wrong}}"}, "the right database.username"),
-        ({"url": "missing"}, "another database in database.url"),
+        ({"password": "{{secrets/db/wrong}}"}, "correct the secrets of database.username"),
+        ({"url": "missing"}, "correct database.url"),
         ({"username": "{{secrets/db/reader}}"}, "GRANT SELECT"),
     ],
 )
@@ -519,7 +519,7 @@ def test_rows_that_are_no_rows_of_a_table_are_named_before_anything_is_written(s
             sink.batches(rows, **given)
         return str(raised.value)
 
-    assert "keys names x, which the rows don't have; try: some of k, n" in refused(keys=["x"])
+    assert "keys names x, which the rows don't have; try: use k, n" in refused(keys=["x"])
     assert "keys is empty" in refused(keys=[])
     assert "is no name for a database" in refused(table="t" * 60)
     assert "is no name for a database" in refused(table="a\0b")

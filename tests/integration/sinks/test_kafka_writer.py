@@ -228,7 +228,9 @@ def test_what_cannot_be_written_is_named_before_anything_is_sent(world):
     bare = good.drop("topic")
     assert "writer-none is not on the broker" in refused(bare, TopicNotFoundError, topic="writer-none")
     too_long = bare.withColumn("value", F.expr("repeat('x', 2000000)"))
-    assert f"topic {world.sink} does not take all records" in refused(too_long, KafkaError, topic=world.sink)
+    assert f"topic {world.sink} does not accept all records" in refused(
+        too_long, KafkaError, topic=world.sink
+    )
     with pytest.raises(ConfigError, match="within='1 hour'"):
         tl.drop_duplicates(world.stream())
     with pytest.raises(ConfigError, match="without the column headers"):

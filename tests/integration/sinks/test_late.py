@@ -142,7 +142,7 @@ def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, outp
     tl.ensure_topic(late.settings.kafka, hits.topic, 2)
     drifting(hits, seed)
     late.fails_in = 2
-    with pytest.raises(IngestError, match="sink after of pipeline isp did not take batch 2"):
+    with pytest.raises(IngestError, match="sink after of pipeline isp did not write batch 2"):
         late.run()
     late.run()
 

@@ -196,7 +196,7 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
 
     refused(StorageError, "files of another checkpoint than .*new, which is new")
     hits.ingest()
-    refused(StorageError, "is a Delta table; try: another path", path=f"{hits.folder}/table")
+    refused(StorageError, "is a Delta table; try: set another path", path=f"{hits.folder}/table")
     refused(ConfigError, "names city_code, which the rows don't have", partition_by=["city_code"])
     refused(ConfigError, r"partition_by is \[\]", partition_by=[])
     files_table(hits, table_name)
@@ -353,7 +353,7 @@ def test_several_sinks_have_the_counts_of_a_batch_from_one_read(hits, table, out
     sinks.fails = KeyError("a password")
     with pytest.raises(IngestError) as raised:
         sinks.run(counts())
-    assert "sink seen of pipeline isp did not take batch 1: KeyError, see the driver's log" in str(
+    assert "sink seen of pipeline isp did not write batch 1: KeyError, see the driver's log" in str(
         raised.value
     )
     assert "password" not in str(raised.value)
@@ -379,7 +379,7 @@ def test_rows_are_appended_once_and_a_sink_tells_what_it_is(hits):
 
     sinks.fails = KafkaError("no answer", "status")
     with pytest.raises(
-        KafkaError, match="sink seen of pipeline isp did not take batch 0: no answer; try: stat"
+        KafkaError, match="sink seen of pipeline isp did not write batch 0: no answer; try: stat"
     ):
         sinks.run(rows())
     sinks.fails = None

@@ -183,7 +183,7 @@ def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(
 def test_a_table_that_abfss_wrote_is_not_opened_by_wasbs_and_it_is_told_why(outcome: Outcome) -> None:
     answer = outcome.answers["wasbs on token"]
     assert f"wasbs://{CONTAINER}@{HOST}/token holds a file that is damaged, or that abfss wrote: " in answer
-    assert answer.endswith("; try: storage.source: abfss://… [TL-STORAGE-001]")
+    assert answer.endswith("; try: set storage.source to abfss://… [TL-STORAGE-001]")
     assert outcome.answers["abfss on wasbs key"] == 14, "the other way round it is opened"
 
 

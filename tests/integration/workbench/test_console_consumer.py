@@ -143,7 +143,7 @@ def test_what_is_no_avro_is_named_and_ends_it_or_is_left_out(topic, consume):
         b"{}": "2 bytes are less than the 5",
         b"{}    ": "byte 0 is 0x7B, not 0x00",
         right[:-1]: "its bytes end before",
-        right + b"\0": "there are bytes behind what schema t.Hit describes",
+        right + b"\0": "bytes remain after the record of schema t.Hit",
         frame(unknown, b""): f"answered 404 to http.*/schemas/ids/{unknown}",
         frame(v1, b"\0" * 3 + b"\xff" * 12): "",
     }

@@ -248,6 +248,6 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(StorageError, match="; try: XDG_CACHE_HOME=") as raised:
+    with pytest.raises(StorageError, match="; try: set XDG_CACHE_HOME=") as raised:
         fetch()
     assert raised.value.fields["reason"] == "not_writable"

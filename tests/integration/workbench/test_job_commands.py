@@ -101,7 +101,7 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
         (["run", "gps_inges"], "there is no job 'gps_inges'; there are: audit, gps_ingest"),
         (
             ["run", "audit", "-p", "topics=x"],
-            "job audit has no parameter 'topics'; it has env, topic; try: -p topic=",
+            "job audit has no parameter 'topics'; it has env, topic; try: use -p topic=",
         ),
         (
             ["run", "audit", "-p", "env={{job.parameters.o}}"],

@@ -141,7 +141,7 @@ def test_a_value_that_no_task_left_fails_the_task_and_says_so(world: World) -> N
     )
     assert run.state == "FAILED"
     log = (world.folder / "runs" / str(run.id) / "b.log").read_text()
-    assert "{{tasks.a.values.x}} has no value: task 'a' has left count, name; try: dbutils.jobs" in log
+    assert "{{tasks.a.values.x}} has no value: task 'a' has left count, name; try: call dbutils.jobs" in log
 
 
 @pytest.mark.parametrize(

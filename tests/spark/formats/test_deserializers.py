@@ -168,12 +168,12 @@ def test_a_class_from_a_users_jar_reads_values_and_a_service_that_is_away_fails_
     found = decoded(orders, kafka_records([b"1|one", b"2|", b"", b"cut", b"x|y"]))
     assert found[:2] == [("ok", (1, "one", None)), ("ok", (2, "", None))]
     assert [(reason, detail.partition(":")[0]) for reason, detail in found[2:]] == [
-        ("undecodable", "the deserializer gives null"),
+        ("undecodable", "the deserializer returns null"),
         ("undecodable", "SerializationException"),
         ("undecodable", "NumberFormatException"),
     ]
     with pytest.raises(
-        Py4JJavaError, match=r"com\.example\.Orders cannot tell now: .*SerializationException: away"
+        Py4JJavaError, match=r"com\.example\.Orders fails now: .*SerializationException: away"
     ):
         decoded(orders, kafka_records([b"1|one", b"away"]))
 

@@ -422,7 +422,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
             3,
             "undecodable",
             f"key: the 3 bytes are not one record of schema id {key}: "
-            "1 bytes remain after the record, which takes 2",
+            "1 bytes remain after the record, which has 2",
         ),
         (4, "unknown_schema_id", f"key: the registry does not know schema id {2**30}"),
         (6, "tombstone", "the value is null"),

@@ -85,7 +85,7 @@ def test_reason_id_and_detail_say_what_is_wrong(bad):
         (
             "undecodable",
             7,
-            "the 3 bytes are not one record of schema id 7: 2 bytes remain after the record, which takes 1",
+            "the 3 bytes are not one record of schema id 7: 2 bytes remain after the record, which has 1",
         ),
     ]
 

@@ -137,6 +137,16 @@ def test_the_services_of_all_pipelines_are_read_by_the_first_one(load, tmp_path)
     assert first_pipeline(tmp_path) == "orders"
 
 
+def test_a_pipeline_with_a_pattern_needs_no_topic(load):
+    source = load(
+        "pipelines: {gps: {topic: null, topic_pattern: 'shop\\..*', table_path: '/mnt/lake/{topic}'}}"
+    ).pipeline
+    assert (source.topic, source.topics) == (r"shop\..*", ())
+    assert source.has_several_topics
+    assert source.reads("shop.a")
+    assert not source.reads(source.topic)
+
+
 def test_a_topic_that_is_named_comes_over_the_files_pattern(load):
     of_file = "pipelines: {gps: {topic_pattern: 'shop\\..*', table_path: '/mnt/lake/{topic}'}}"
     assert load(of_file).pipeline.topic_pattern == r"shop\..*"
@@ -355,8 +365,11 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
         ("pipeline.topic", BASE.replace("    topic: gps\n", "")),
     ],
 )
-def test_a_missing_key_is_named(load, key, base, tmp_path):
-    assert refusal(load, base=base).fields == {
+def test_a_missing_key_is_named_with_the_file_that_needs_it(load, key, base, tmp_path):
+    error = refusal(load, base=base)
+    file = "base.yaml" if key == "pipeline.topic" else "local.yaml"
+    assert error.remedy == f"add {key.removeprefix('pipeline.')} to {tmp_path / file}"
+    assert error.fields == {
         "key": key,
         "files": (str(tmp_path / "base.yaml"), str(tmp_path / "local.yaml")),
         "reason": "missing",

@@ -145,7 +145,7 @@ def test_the_environment_has_another_default_and_secrets_are_read(of_workbench, 
 
 @pytest.mark.parametrize(
     ("key", "remedy"),
-    [("tpoic", '"topic"'), ("env", 'env="<its default>"'), ("live", 'live="<its default>"')],
+    [("tpoic", 'use "topic"'), ("env", 'add env="<its default>"'), ("live", 'add live="<its default>"')],
 )
 def test_an_unknown_key_is_named_with_those_that_are_allowed(make, conf, key, remedy):
     with pytest.raises(ConfigError) as raised:

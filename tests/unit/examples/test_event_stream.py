@@ -80,7 +80,7 @@ def test_a_refusal_for_good_is_told_at_once(status):
         "reason": "InvalidStatusCodeError",
         "last_event": None,
     }
-    assert raised.value.remedy == "the same again later"
+    assert raised.value.remedy == "run it again later"
     assert len(server.asked) == 1
 
 
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_come_back_is_told_with_where_to_go_on():
             deque(map(seen.append, events))
     assert raised.value.fields["status"] == 503
     assert raised.value.fields["last_event"] == seen[-1].id
-    assert raised.value.remedy == f"the same again, after={seen[-1].id!r}"
+    assert raised.value.remedy == f"run it again with after={seen[-1].id!r}"
 
 
 def test_nobody_listens():
@@ -122,4 +122,4 @@ def test_what_is_no_utf_8_is_told_with_where_it_stands():
             deque(map(seen.append, events))
     assert raised.value.fields["reason"] == "UnicodeDecodeError"
     assert raised.value.fields["last_event"] == seen[-1].id
-    assert raised.value.remedy == f"the same again, after={seen[-1].id!r}"
+    assert raised.value.remedy == f"run it again with after={seen[-1].id!r}"

@@ -503,7 +503,7 @@ def test_a_clock_that_is_wrong_is_told_with_its_time_and_is_no_wrong_key():
     ("path", "source", "remedy"),
     [
         ("s3a://b/table", "s3a://b/x", "renew the secret s/access_key, s/secret_key"),
-        ("s3a://other/table", "s3a://other/table", "a path in s3a://b/x, or a credential for this one"),
+        ("s3a://other/table", "s3a://other/table", "use a path in s3a://b/x, or give the machine "),
         ("/mnt/lake/table", "s3a://b/x", "renew the secret s/access_key, s/secret_key"),
     ],
 )

@@ -68,7 +68,7 @@ def test_failfast_becomes_a_decode_error_that_names_the_record():
         "schema_id": 7,
         "reason": "undecodable",
     }
-    assert error.remedy.startswith("mode=PERMISSIVE")
+    assert error.remedy.startswith("set mode=PERMISSIVE")
 
 
 def test_the_plan_of_a_failfast_query_that_failed_otherwise_is_no_record():
@@ -143,7 +143,7 @@ def test_any_other_error_is_named_by_its_last_cause():
     error = failure("ZeroDivisionError: division by zero")
     assert type(error) is IngestError
     assert error.cause == "query gps stopped: division by zero"
-    assert error.remedy == "python -m workbench logs spark, or the log of the driver"
+    assert error.remedy == "read python -m workbench logs spark, or the log of the driver"
 
 
 def test_an_error_of_spark_is_named_by_its_message():
@@ -165,7 +165,7 @@ def test_offsets_that_kafka_dropped_are_called_lost(text):
     error = query_failure("gps", f"[STREAM_FAILED] Query terminated with exception: {text} SQLSTATE: XXKST")
     assert type(error) is OffsetsLostError
     assert "Kafka no longer holds offsets that its checkpoint asks for" in error.cause
-    assert error.remedy.startswith("a new checkpoint_path")
+    assert error.remedy.startswith("set a new checkpoint_path")
 
 
 @pytest.mark.parametrize(

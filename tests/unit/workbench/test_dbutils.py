@@ -597,7 +597,7 @@ def test_the_folder_of_secrets_may_be_named_by_a_variable(make, tmp_path, monkey
 
 def test_a_mounted_secret_that_others_can_read_is_refused(make, tmp_path):
     mount_secrets(tmp_path / "project" / "conf" / "secrets", mode=0o444)
-    with pytest.raises(ConfigError, match="; try: chmod o=") as raised:
+    with pytest.raises(ConfigError, match="; try: run chmod o=") as raised:
         make().secrets.get("kafka", "password")
     file = str(tmp_path / "project" / "conf" / "secrets" / "kafka" / "password")
     assert raised.value.fields == {"file": file, "reason": "readable"}
@@ -670,7 +670,7 @@ def test_help_describes_a_part_and_names_one_that_is_not_there(make, capsys):
     assert "ls(path)" in capsys.readouterr().out
     dbutils.jobs.help("taskValues")
     assert "set(key, value)" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="; try: fs") as raised:
+    with pytest.raises(ConfigError, match="; try: use fs") as raised:
         dbutils.help("fss")
     assert raised.value.fields["method"] == "fss"
     assert "fs" in raised.value.fields["allowed"]

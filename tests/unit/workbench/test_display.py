@@ -92,7 +92,7 @@ def test_the_name_of_a_column_holds_no_half_secret_either():
 
 
 def test_options_of_a_stream_are_refused_for_anything_else():
-    with pytest.raises(DisplayError, match="display takes streamName for streaming DataFrames only"):
+    with pytest.raises(DisplayError, match="display accepts streamName for streaming DataFrames only"):
         Display()([Named("x")], streamName="x")
 
 

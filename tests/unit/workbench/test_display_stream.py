@@ -46,13 +46,17 @@ def test_each_stream_without_a_name_gets_one_of_its_own():
 @pytest.mark.parametrize(
     ("given", "fields", "remedy"),
     [
-        ({"outputMode": "append"}, {"options": ("outputMode",), "allowed": OPTIONS}, "one of streamName, tr"),
-        ({"processingTime": 5}, {"option": "processingTime", "found": 5}, "processingTime="),
-        ({"trigger": 5}, {"option": "trigger", "found": 5}, "trigger="),
+        (
+            {"outputMode": "append"},
+            {"options": ("outputMode",), "allowed": OPTIONS},
+            "use one of streamName, tr",
+        ),
+        ({"processingTime": 5}, {"option": "processingTime", "found": 5}, "pass processingTime="),
+        ({"trigger": 5}, {"option": "trigger", "found": 5}, "pass trigger="),
         (
             {"trigger": "1 second", "processingTime": "1 second"},
             {"options": ("trigger", "processingTime")},
-            "one of them",
+            "pass one of them",
         ),
     ],
 )

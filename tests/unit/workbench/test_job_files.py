@@ -201,11 +201,16 @@ MISTAKES = {
         "the tasks wait for each other: a → b → a",
     ),
     "itself": ("[{task_key: a}]", "[{task_key: b}]", 11, "b → b"),
-    "an unknown task": ("[{task_key: a}]", "[{task_key: c}]", 11, "there is no task 'c'; try: one of a, b"),
+    "an unknown task": (
+        "[{task_key: a}]",
+        "[{task_key: c}]",
+        11,
+        "there is no task 'c'; try: use one of a, b",
+    ),
     "a task twice": ("task_key: b", "task_key: a", 10, "task 'a' is defined here a second time"),
     "no notebook": ("../../n.py\n        - task", "../n.py\n        - task", 9, "there is no notebook"),
     "no widget": ("topic:", "topics:", 15, "n.py has no widget 'topics'; it has env, topic"),
-    "a parameter that nothing takes": ("name: env", "name: envy", 5, "takes parameter 'envy'"),
+    "a parameter that nothing takes": ("name: env", "name: envy", 5, "the name of parameter 'envy'"),
     "an unknown parameter": ("job.parameters.env", "job.parameters.en", 15, "no parameter 'en', it has env"),
     "a value of no upstream task": ("tasks.a.values", "tasks.c.values", 15, "'c' is not a task that"),
     "an unknown reference": (
@@ -219,7 +224,7 @@ MISTAKES = {
         "depends_on:",
         "job_cluster_key: big\n          depends_on:",
         11,
-        "the job has no job_cluster_key 'big'; try: no job_cluster_key",
+        "the job has no job_cluster_key 'big'; try: remove job_cluster_key",
     ),
     "an unknown environment": (
         "depends_on:",
@@ -271,11 +276,11 @@ def test_a_mistake_is_named_with_file_and_line(project: Path, mistake: str) -> N
         (
             "[conf/jobs/*.job.yml]",
             '[""]',
-            "line 2: '' is no pattern of files below this folder; try: conf/jobs/",
+            "line 2: '' is no pattern of files below this folder; try: use conf/jobs/",
         ),
         ("conf/jobs/*.job.yml", "/jobs/**x.yml", "line 2: '/jobs/**x.yml' is no pattern"),
         ("{env: azure}", "{evn: azure}", "line 8: there is no variable 'evn'"),
-        ("targets:", "target:", "line 5: unknown key 'target'; try: targets"),
+        ("targets:", "target:", "line 5: unknown key 'target'; try: use targets"),
     ],
 )
 def test_a_mistake_in_the_root_file_is_named(project: Path, before: str, after: str, message: str) -> None:

@@ -200,7 +200,7 @@ def test_a_value_that_no_widget_of_the_included_notebook_takes_is_refused(write)
     main = write("main", "dbutils.widgets.text('mine', '')", '# MAGIC %run ./other $nmae="x"')
     write("other", "dbutils.widgets.text('name', '')")
     assert widget_names(read_notebook(main)) == {"mine", "name"}
-    with pytest.raises(ConfigError, match=r"main\.py, cell 2, line 6: .*; try: \$name=x") as raised:
+    with pytest.raises(ConfigError, match=r"main\.py, cell 2, line 6: .*; try: use \$name=x") as raised:
         check_parameters(read_notebook(main), {})
     location = raised.value.fields.pop("location")
     assert location.endswith("main.py, cell 2, line 6")
@@ -332,7 +332,7 @@ def test_fs_alone_lists_the_methods(notebook, capsys):
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("lss /", "there is no method 'lss'; there are .*ls.*; try: ls"),
+        ("lss /", "there is no method 'lss'; there are .*ls.*; try: use ls"),
         ("ls", r"%fs ls: missing a required argument: 'path'; try: dbutils.fs.help\(\"ls\"\)"),
         ("ls / / /", "too many positional arguments"),
         ("head /x many", "invalid literal for int"),
@@ -374,7 +374,7 @@ def test_a_pip_that_fails_fails_the_cell(notebook, commands):
 
 @pytest.mark.parametrize("line", ["uninstall -y pyspark", "", "cache purge"])
 def test_other_pip_commands_are_refused(notebook, commands, line):
-    with pytest.raises(ConfigError, match="; try: one of install, list") as raised:
+    with pytest.raises(ConfigError, match="; try: use one of install, list") as raised:
         notebook(f"# MAGIC %pip {line}")
     assert (raised.value.fields["command"], raised.value.fields["line"]) == ("pip", line)
     assert commands == []
@@ -407,6 +407,6 @@ def test_other_cells_are_typed_as_on_databricks(notebook, capfd):
 
 def test_a_cell_in_a_language_that_does_not_run_here_says_so(notebook):
     shell = notebook("x = 0")["get_ipython"]()
-    with pytest.raises(NotebookSourceError, match=r"^%scala .*; try: one of") as raised:
+    with pytest.raises(NotebookSourceError, match=r"^%scala .*; try: use one of") as raised:
         shell.run_cell("%scala\nval x = 1").raise_error()
     assert (raised.value.fields["language"], raised.value.fields["reason"]) == ("scala", "language")

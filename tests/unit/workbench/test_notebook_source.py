@@ -217,7 +217,7 @@ def test_widgets_are_found_in_the_text(parse):
 
 def test_a_parameter_that_no_widget_takes_is_refused_with_those_that_exist(parse):
     check_parameters(parse(WIDGETS), {"topic": "x"})
-    with pytest.raises(ConfigError, match="; try: -p topic=x") as raised:
+    with pytest.raises(ConfigError, match="; try: use -p topic=x") as raised:
         check_parameters(parse(WIDGETS), {"topics": "x"})
     assert raised.value.fields == {
         "notebook": "notebook.py",
@@ -245,7 +245,7 @@ def test_the_parameters_of_notebook_settings_are_found_in_the_text(parse):
     imported = CALL.replace("import topiclake as tl", "from topiclake import notebook_settings as load")
     imported = imported.replace("tl.notebook_settings", "load")
     assert widget_names(parse(imported)) == {"env", "topic", "mode", "live"}
-    with pytest.raises(ConfigError, match="; try: -p topic=x") as raised:
+    with pytest.raises(ConfigError, match="; try: use -p topic=x") as raised:
         check_parameters(parse(CALL), {"topci": "x"})
     assert raised.value.fields["allowed"] == ("env", "live", "mode", "topic")
 
@@ -254,7 +254,7 @@ def test_the_parameters_of_notebook_settings_are_found_in_the_text(parse):
 def test_where_the_pipeline_is_a_parameter_each_key_of_a_pipeline_is(parse, pipeline):
     source = parse(CALL.replace('pipeline="gps", ', pipeline))
     check_parameters(source, {"pipeline": "orders", "tombstones": "skip", "storage": "/x", "live": "yes"})
-    with pytest.raises(ConfigError, match="; try: -p tombstones=skip"):
+    with pytest.raises(ConfigError, match="; try: use -p tombstones=skip"):
         check_parameters(source, {"tombstone": "skip"})
 
 

@@ -40,7 +40,7 @@ def test_outside_a_job_the_debug_value_is_returned_and_set_does_nothing(values, 
 
 
 def test_outside_a_job_and_without_a_debug_value_it_is_a_type_error_as_on_databricks(values):
-    with pytest.raises(TypeError, match="; try: debugValue") as raised:
+    with pytest.raises(TypeError, match="; try: pass debugValue") as raised:
         values.get("ingest", "rows", default=1)
     assert type(raised.value) is OutsideJobError
     assert raised.value.fields == {"task": "ingest", "key": "rows"}
@@ -62,7 +62,7 @@ def test_a_key_that_no_task_has_set_is_its_default_or_a_value_error_as_on_databr
     job("report")
     values.set("here", 1)
     assert values.get("report", "rows", default=7) == 7
-    with pytest.raises(ValueError, match="; try: default") as raised:
+    with pytest.raises(ValueError, match="; try: pass default") as raised:
         values.get("report", "rows", debugValue=1)
     assert type(raised.value) is TaskValueError
     assert raised.value.fields == {"task": "report", "key": "rows", "allowed": ("here",)}

@@ -76,7 +76,7 @@ def test_a_lock_that_another_process_holds_is_waited_for_and_then_named(home: Ho
 
 def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="; try: WORKBENCH_HOME=") as raised:
+    with pytest.raises(StorageError, match="; try: set WORKBENCH_HOME=") as raised:
         Home(tmp_path / "file" / "home", PROJECT).prepare()
     assert raised.value.fields == {"folder": str(tmp_path / "file" / "home"), "reason": "not_writable"}
 

@@ -52,7 +52,7 @@ def reason_of(schemas: Mapping[str, str], payload: bytes | None, schema: bytes |
         return f"{type(error).__name__}: {str(error)[:300]}"
     remaining = len(payload) - stream.tell()
     if remaining:
-        return f"{remaining} bytes remain after the record, which takes {stream.tell()}"
+        return f"{remaining} bytes remain after the record, which has {stream.tell()}"
     return "a value does not fit the table's reader schema"
 
 

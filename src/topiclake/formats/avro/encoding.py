@@ -124,7 +124,7 @@ class _EncoderBuilder:
         if len(members) != 1:
             raise ConfigError(
                 f"{_name(path)} is a union of {len(members)} types, {json.dumps(schema)[:200]}",
-                "a union of null and one type",
+                "use a union of null and one type",
                 column=path,
                 reason="union",
             )
@@ -179,7 +179,7 @@ class _EncoderBuilder:
         if absent:
             raise ConfigError(
                 f"{_name(_joined(path, absent[0]))} is missing, and the schema has no default for it",
-                f"one of {', '.join(columns)} renamed, or a default in the schema",
+                f"rename one of {', '.join(columns)}, or add a default to the schema",
                 column=_joined(path, absent[0]),
                 reason="missing",
             )
@@ -230,7 +230,7 @@ class _EncoderBuilder:
         if default is not None and (kind == "binary" or not isinstance(default, bool | int | float | str)):
             raise ConfigError(
                 f"{_name(path)} is missing, and its default is no plain value",
-                "the column",
+                "pass the column",
                 column=path,
                 reason="default",
             )

@@ -89,7 +89,7 @@ def _legal(name: str, role: str) -> str:
     if not _LEGAL.fullmatch(name):
         raise ConfigError(
             f"{role} is called {name!r}; Avro's names are letters, digits and _, and begin with no digit",
-            "rename it: withColumnRenamed",
+            "rename it with withColumnRenamed",
             name=name,
             reason="name",
         )

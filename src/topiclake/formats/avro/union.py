@@ -82,7 +82,7 @@ class Union:
     def _several(self, reader: tuple[Node, ...], version: tuple[Node, ...], path: str) -> tuple[Node, ...]:
         """Match two unions branch by branch, and append what is new.
 
-        Nothing is promoted here: Java takes the branch of exactly the writer's type, if the union has one.
+        Nothing is promoted here: Java chooses the branch of exactly the writer's type, if the union has one.
         """
         merged = list(reader)
         pairs = _pairs(reader, version)
@@ -146,7 +146,7 @@ class Union:
 
 
 def _with_aliases(reader: Node, version: Node) -> Node:
-    """Return a named type with the other names that a version gives it."""
+    """Return a named type with the other names that it has in a version."""
     aliases = dict.fromkeys((*reader.aliases, version.name, *version.aliases))
     aliases.pop(reader.name, None)
     return reader if tuple(aliases) == reader.aliases else replace(reader, aliases=tuple(aliases))
@@ -174,7 +174,7 @@ def _refused(path: str, version: Node, reader: Node) -> SchemaRefusedError:
 def _pairs(reader: tuple[Node, ...], version: tuple[Node, ...]) -> dict[int, int]:
     """Return the reader's branch for each of a version's that has one, by position.
 
-    An unnamed type is there once at most. A named one is found by its full name, then by an alias, then by
+    A union has an unnamed type once at most. A named one is found by its full name, then by an alias, then by
     its short name where both sides have that once.
     """
     pairs: dict[int, int] = {}

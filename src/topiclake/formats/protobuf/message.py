@@ -157,7 +157,7 @@ class _Reader:
         if path not in self._kinds:
             name = _full_name(self._main, path)
             if name not in self._names:
-                raise ValueError(f"it is a {name}, and the table takes {', '.join(self._names)}")
+                raise ValueError(f"it is a {name}, and the table accepts {', '.join(self._names)}")
             message = self._pool.FindMessageTypeByName(name)
             parse = message_factory.GetMessageClass(message).FromString
             self._kinds[path] = _Kind(parse, self._has_required, struct_of(message, self._shape))

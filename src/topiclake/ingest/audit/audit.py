@@ -75,7 +75,7 @@ def audit_ingest(spark: SparkSession, settings: Settings) -> AuditReport:
     if not has_several_tables and pipeline.topic not in topics:
         raise IngestError(
             f"the checkpoint at {checkpoint} is of topic {', '.join(topics)}, not {pipeline.topic}",
-            "topic and checkpoint_path of the same ingest",
+            "set topic and checkpoint_path of the same ingest",
             checkpoint=checkpoint,
             topic=pipeline.topic,
             topics=tuple(topics),
@@ -122,7 +122,7 @@ def _audit_topic(
         skips_tombstones=pipeline.tombstones == "skip", compacted=is_compacted(settings.kafka, topic)
     )
     with lost_offsets.data_loss_errors(
-        f"records of topic {topic} while they were audited", "the audit once more"
+        f"records of topic {topic} while they were audited", "run the audit again"
     ):
         locations = [_kafka_locations(spark, settings, ranges), *landed]
         report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
@@ -156,7 +156,7 @@ def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bo
             return []
         raise StorageError(
             f"there is no Delta table at {path}",
-            "the table of the ingest, or run it first",
+            "set the table of the ingest, or run the ingest first",
             table=path,
             reason="missing",
         )
@@ -165,7 +165,7 @@ def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bo
     if not all(re.search(rf"\b{name}:", origin) for name in ("partition", "offset")):
         raise IngestError(
             f"the rows of {path} don't say where in Kafka they came from: nothing can be audited",
-            "kafka_column: true and its fields partition and offset, a new table and checkpoint_path",
+            "set kafka_column: true (partition and offset), a new table and a new checkpoint_path",
             table=path,
             reason="no_kafka_column",
         )

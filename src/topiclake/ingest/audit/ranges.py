@@ -52,7 +52,7 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     if first is None:
         raise IngestError(
             f"there is no checkpoint at {path}",
-            "an ingest with this checkpoint_path: python -m workbench ingest <pipeline>",
+            "run an ingest with this checkpoint_path: python -m workbench ingest <pipeline>",
             checkpoint=path,
             reason="missing",
         )
@@ -61,7 +61,7 @@ def read_ranges(spark: SparkSession, path: str) -> dict[str, dict[int, Range]]:
     if committed is None:
         raise IngestError(
             f"the checkpoint at {path} is damaged: batch {last} has ended, offsets/{last} does not say where",
-            "the same checkpoint from a backup",
+            "restore the checkpoint from a backup",
             checkpoint=path,
             batch_id=last,
             file=f"offsets/{last}",
@@ -100,9 +100,9 @@ def within_kafka(range_: Range, broker_range: tuple[int, int], *, topic: str, pa
     earliest, end = broker_range
     if end < range_.committed:
         raise OffsetsLostError(
-            f"topic {topic} ends at offset {end} of partition {partition}, and the checkpoint at "
-            f"{range_.committed}: it is not the topic that was read, or has lost records",
-            "a new checkpoint_path and table_path, after you have looked at what is missing",
+            f"topic {topic}, partition {partition} ends at offset {end}, before offset {range_.committed} of "
+            "the checkpoint: it is another topic, or lost records",
+            "check the missing records, then set a new checkpoint_path and table_path",
             topic=topic,
             partition=partition,
             offset=end,

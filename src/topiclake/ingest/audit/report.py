@@ -102,7 +102,7 @@ class AuditReport:
         if not self.ok:
             raise IngestError(
                 f"the audit found records that are not in exactly one place: {', '.join(self._wrong())}",
-                "python -m workbench audit, which lists them",
+                "run python -m workbench audit, which lists them",
                 faults=tuple(
                     (partition.topic, partition.partition, kind, count)
                     for partition in self.partitions

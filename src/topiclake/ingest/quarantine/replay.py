@@ -119,7 +119,7 @@ def _require_transform(spark: SparkSession, target: Target) -> None:
     if newest is not None and (name := newest.metadata.get("transform")):
         raise IngestError(
             f"the newest rows of {target.table} were made by transform {name}, and this replay has none",
-            f"replay_quarantine(spark, settings, transform={name})",
+            f"use replay_quarantine(spark, settings, transform={name})",
             table=target.table,
             transform=name,
             reason="no_transform",

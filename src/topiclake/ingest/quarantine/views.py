@@ -24,7 +24,7 @@ def require_reasons(reasons: Iterable[str]) -> None:
         if reason not in REASONS:
             raise ConfigError(
                 f"there is no reason {reason!r}",
-                f"one of {', '.join(REASONS)}",
+                f"use one of {', '.join(REASONS)}",
                 reason=reason,
                 allowed=tuple(REASONS),
             )

@@ -28,7 +28,7 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
         raise ConfigError(
             f"table {shape.table} has no primary key or unique index over {', '.join(shape.keys)} alone, by "
             "which rows are updated",
-            "CREATE UNIQUE INDEX over exactly these, or other keys",
+            "run CREATE UNIQUE INDEX over exactly these, or use other keys",
             table=shape.table,
             keys=tuple(shape.keys),
             reason="no_index",
@@ -40,7 +40,7 @@ def require_fitting(connection: Connection, shape: TableSchema) -> None:
         raise ConfigError(
             f"table {shape.table} has another unique index, over {', '.join(sorted(indexes[0]))}, by which "
             f"{shape.kind} would update another row",
-            "keys of that index, or drop it",
+            "use the keys of that index, or drop it",
             table=shape.table,
             columns=tuple(sorted(indexes[0])),
             reason="another_index",
@@ -65,7 +65,7 @@ def _require_columns(
     if missing := [name for name, _ in shape.columns if normalize(name) not in by_name]:
         raise ConfigError(
             f"table {shape.table} has no column {missing[0]}",
-            "ALTER TABLE … ADD it, or rows without it",
+            "add it with ALTER TABLE … ADD, or drop it from the rows",
             table=shape.table,
             column=missing[0],
             reason="missing",
@@ -75,7 +75,7 @@ def _require_columns(
     ]:
         raise ConfigError(
             f"table {shape.table} needs a value for {needed[0]}, which the rows don't have",
-            "a default for it, or the column in the rows",
+            "set a default for it, or add the column to the rows",
             table=shape.table,
             column=needed[0],
             reason="no_default",

@@ -61,10 +61,16 @@ class Database:
         section = settings.database
         if section is None:
             raise ConfigError(
-                "the configuration has no section database", "database.url, username and password in conf"
+                "the configuration has no section database",
+                "set database.url, username and password in conf",
+                section="database",
             )
         if section.ca_file and not section.ca_file.is_file():
-            raise ConfigError(f"database.ca_file {section.ca_file} is not there", "the path of a PEM file")
+            raise ConfigError(
+                f"database.ca_file {section.ca_file} does not exist",
+                "set the path of a PEM file",
+                file=str(section.ca_file),
+            )
         return cls(
             section.kind,
             section.host,

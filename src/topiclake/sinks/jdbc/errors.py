@@ -32,13 +32,13 @@ _MYSQL_ROW = frozenset(
 _POSTGRESQL_ROW = ("22", "23", "54000", "P0001")
 #: Remedies, by a pattern of the error's code or text.
 _REMEDIES = {
-    r"^(1045|1698|28\w+)$|FATAL: +(password|no pg_hba|role)": "the right database.username and "
-    "database.password among the secrets",
-    r"^(1049|1044|3D000)$|FATAL: +database": "CREATE DATABASE, GRANT, or another database in database.url",
-    r"^(1142|1143|1227|1290|1370|42501|25006)$": "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE on it, on a "
-    "server that may be written to",
-    r"^(1146|42P01)$": "the same start again, which creates what is missing",
-    r"(?i)certificate|ssl": "database.ca_file with the authority of the server's certificate",
+    r"^(1045|1698|28\w+)$|FATAL: +(password|no pg_hba|role)": "correct the secrets of "
+    "database.username and database.password",
+    r"^(1049|1044|3D000)$|FATAL: +database": "run CREATE DATABASE or GRANT, or correct database.url",
+    r"^(1142|1143|1227|1290|1370|42501|25006)$": "run GRANT SELECT, INSERT, UPDATE, DELETE, CREATE on "
+    "it, on a server that allows writes",
+    r"^(1146|42P01)$": "start again, which creates the missing table",
+    r"(?i)certificate|ssl": "set database.ca_file to the authority of the server's certificate",
 }
 
 Answer = TypeVar("Answer")

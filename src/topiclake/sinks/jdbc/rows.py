@@ -58,7 +58,7 @@ class UpsertTransaction:
         for values in self._accepted(jdbc_values.read(rows, self.shape)):
             bytes_of = sum(map(jdbc_values.size, values))
             if bytes_of > largest:
-                self._refuse(values, f"it has {bytes_of} bytes; the database takes {largest} at once")
+                self._refuse(values, f"it has {bytes_of} bytes; the database accepts {largest} at once")
                 continue
             if chunk and (len(chunk) == most or size + bytes_of > _CHUNK_BYTES):
                 self._upsert(chunk)
@@ -88,6 +88,8 @@ class UpsertTransaction:
                 raise ConfigError(
                     f"two rows of batch {self.batch_id} have the same {', '.join(self.shape.keys)}",
                     "use keys that identify each row, such as all columns of the groupBy",
+                    batch_id=self.batch_id,
+                    keys=tuple(self.shape.keys),
                 )
             previous_keys = keys
             try:

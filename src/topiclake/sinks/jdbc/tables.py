@@ -77,7 +77,7 @@ class TableSchema:
         }:
             raise ConfigError(
                 f"the rows have {min(duplicates)} twice",
-                "select('<each name once>')",
+                "use select('<each name once>')",
                 column=min(duplicates),
                 reason="twice",
             )
@@ -85,7 +85,7 @@ class TableSchema:
         if not keys or len(set(keys)) < len(keys):
             raise ConfigError(
                 "keys is empty or twice",
-                f"some of {', '.join(names)}",
+                f"use {', '.join(names)}",
                 parameter="keys",
                 keys=tuple(keys),
                 allowed=tuple(names),
@@ -96,7 +96,7 @@ class TableSchema:
                 allowed = "text, whole numbers, decimals, booleans, dates and times"
                 raise ConfigError(
                     f"key {name} is {kind_of.simpleString()}; keys are {allowed}",
-                    "a cast",
+                    "cast the column",
                     column=name,
                     found=kind_of.simpleString(),
                     reason="key_type",
@@ -159,7 +159,7 @@ def _type(kind: str, spark_type: T.DataType, name: str, length: int | None = Non
         return plain[type(spark_type)]
     raise ConfigError(
         f"column {name} is {spark_type.simpleString()}, for which databases have no type",
-        f"a field of it such as F.col('{name}.<field>'), or F.to_json('{name}')",
+        f"select a field of it such as F.col('{name}.<field>'), or use F.to_json('{name}')",
         column=name,
         found=spark_type.simpleString(),
         reason="type",

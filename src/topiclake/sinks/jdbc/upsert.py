@@ -67,7 +67,7 @@ class UpsertBatches(Sink):
 
         retry_seconds = self.database.retry_seconds
         if not jdbc_errors.persist(self.database, self.label, attempt, retry_seconds=retry_seconds):
-            _LOG.info("%s: batch %d is there already", self.label, batch.number)
+            _LOG.info("%s: batch %d is written already", self.label, batch.number)
             # Spark commits the state of an aggregation only if all partitions are computed, and fails the
             # query otherwise.
             rows.write.format("noop").mode("overwrite").save()
@@ -173,7 +173,7 @@ def upsert_batches(
 def _write_once(
     connection: Connection, target: UpsertBatches, writing: UpsertTransaction, rows: DataFrame
 ) -> bool:
-    """Write a batch within a transaction, unless it is there already; return whether it was written."""
+    """Write a batch within a transaction, unless the table has it; return whether it was written."""
     batches = jdbc_tables.batches(target.shape.kind)
     is_writer = batches.c.writer == writing.writer
     _enter(connection, target.shape.kind, writing.writer)

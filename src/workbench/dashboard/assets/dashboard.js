@@ -8,7 +8,7 @@ let newest = null;
 let hasMoved = false;
 let states = new Map();
 
-const lagTime = (one, seconds, atLeast) => (one ? (atLeast ? "≥ " : "") + span(seconds) : one === 0 ? "0 s" : dash);
+const lagTime = (records, seconds, atLeast) => (records ? (atLeast ? "≥ " : "") + span(seconds) : records === 0 ? "0 s" : dash);
 const sum = (reasons) => Object.values(reasons).reduce((all, one) => all + one, 0);
 
 function line(query) {
@@ -21,14 +21,14 @@ function line(query) {
   tr.append(head, state);
   const cells = {
     "in → processed": query.at ? `${rate(query.input_rate)} → ${rate(query.processing_rate)} /s` : dash,
-    "batch took": query.at ? span(query.milliseconds / 1000) : dash,
+    "batch duration": query.at ? span(query.milliseconds / 1000) : dash,
     "lag": count(query.lag_records),
     "lag in time": lagTime(query.lag_records, query.lag_seconds, query.lag_at_least),
     "rows written": count(query.written),
     "quarantined": query.written === null && !sum(query.quarantined) ? dash : count(sum(query.quarantined)),
     "late rows": count(query.late_rows),
     "state size": query.state_rows ? `${count(query.state_rows)} rows, ${bytes(query.state_bytes)}` : dash,
-    "table is from": age(Math.max(0, ...query.tables.filter((one) => !one.is_quarantine).map((one) => one.committed))),
+    "last write": age(Math.max(0, ...query.tables.filter((table) => !table.is_quarantine).map((table) => table.committed))),
   };
   for (const [label, text] of Object.entries(cells)) tr.append(element("td", text, { "data-label": label }));
   return tr;
@@ -50,17 +50,17 @@ function showDetails(query, details, small) {
   if (query.error && query.remedy) $("detail-error").append(element("p", `Try: ${query.remedy}`));
   const points = details.points;
   draw("rates", "records a second", [{ label: "in", values: points.input_rate }, { label: "processed", values: points.processing_rate }], points.at);
-  draw("durations", "batch duration in seconds", [{ label: "took", values: points.milliseconds }], points.at, { divisor: 1000 });
+  draw("durations", "batch duration in seconds", [{ label: "duration", values: points.milliseconds }], points.at, { divisor: 1000 });
   draw("lag-records", "lag in records", [{ label: "lag", values: points.lag_records }], points.at);
   draw("lag-seconds", "lag in seconds", [{ label: "lag", values: points.lag_seconds }], points.at);
-  const phases = Object.entries(details.phases).sort((one, other) => other[1] - one[1]);
-  fill("phases", phases.map(([name, took]) => [name, span(took / 1000)]));
-  fill("partitions", details.partitions.map((one) => [
-    one.topic, one.partition, count(one.end), count(one.lag_records), lagTime(one.lag_records, one.lag_seconds, one.at_least),
+  const phases = Object.entries(details.phases).sort((phase, other) => other[1] - phase[1]);
+  fill("phases", phases.map(([name, milliseconds]) => [name, span(milliseconds / 1000)]));
+  fill("partitions", details.partitions.map((partition) => [
+    partition.topic, partition.partition, count(partition.end), count(partition.lag_records), lagTime(partition.lag_records, partition.lag_seconds, partition.at_least),
   ]));
-  fill("tables", query.tables.map((one) => [tableCell(query.id, one, small[one.id]), count(one.rows), age(one.committed)]));
+  fill("tables", query.tables.map((table) => [tableCell(query.id, table, small[table.id]), count(table.rows), age(table.committed)]));
   fill("reasons", Object.entries(query.quarantined).map(([reason, rows]) => [link(reason, "reason", query.id, reason), count(rows)]));
-  fill("runs", details.runs.map((one) => [clock(one.began), clock(one.ended), one.error ?? ""]));
+  fill("runs", details.runs.map((run) => [clock(run.began), clock(run.ended), run.error ?? ""]));
 }
 
 // The heading of each section, which gets the focus: for the keyboard and for screen readers.
@@ -69,7 +69,7 @@ const headings = { overview: "all", detail: "detail-name", table: "table-name", 
 function show(update) {
   newest = update;
   const chosen = location.hash.slice(1);
-  const query = update.queries.find((one) => one.id === chosen);
+  const query = update.queries.find((query) => query.id === chosen);
   const page = update.page?.address === chosen ? update.page : null;
   const section = query ? "detail" : page?.kind ?? "overview";
   for (const name of Object.keys(headings)) $(name).hidden = name !== section;
@@ -82,9 +82,9 @@ function show(update) {
   hasMoved = false;
   const name = section === "overview" ? "" : $(headings[section]).textContent;
   document.title = name ? `${name} – Topiclake` : "Topiclake: streams";
-  const changes = update.queries.filter((one) => states.has(one.id) && states.get(one.id) !== one.state);
-  if (changes.length) $("news").textContent = changes.map((one) => `${one.name} is ${one.state}`).join(", ");
-  states = new Map(update.queries.map((one) => [one.id, one.state]));
+  const changes = update.queries.filter((query) => states.has(query.id) && states.get(query.id) !== query.state);
+  if (changes.length) $("news").textContent = changes.map((query) => `${query.name} is ${query.state}`).join(", ");
+  states = new Map(update.queries.map((query) => [query.id, query.state]));
 }
 
 function connect() {

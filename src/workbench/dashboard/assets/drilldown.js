@@ -15,7 +15,7 @@ function facts(id, pairs) {
 }
 
 function problem(id, ...reads) {
-  const lines = reads.filter((one) => one?.problem).flatMap((one) => [element("strong", one.problem), element("p", one.remedy && `Try: ${one.remedy}`)]);
+  const lines = reads.filter((read) => read?.problem).flatMap((read) => [element("strong", read.problem), element("p", read.remedy && `Try: ${read.remedy}`)]);
   $(id).hidden = lines.length === 0;
   replace($(id), ...lines);
 }
@@ -39,8 +39,8 @@ function showTable(page) {
   });
   showSmall(read);
   draw("files", "files by version", [{ label: "files", values: read.points.files }], read.points.version, { axis: "version" });
-  fill("versions", read.versions.map((one) => [
-    count(one.version), clock(one.at), one.operation, count(one.added), count(one.removed), count(one.rows), bytes(one.bytes), one.who,
+  fill("versions", read.versions.map((version) => [
+    count(version.version), clock(version.at), version.operation, count(version.added), count(version.removed), count(version.rows), bytes(version.bytes), version.who,
   ]));
 }
 
@@ -61,17 +61,17 @@ function showReason(page) {
     "last": clock(page.last),
   });
   draw("course", "records in quarantine by batch", [{ label: "records", values: page.points.rows }], page.points.at);
-  problem("reason-problem", ...page.tables.map((one) => one.read));
-  $("reason-waits").hidden = page.tables.every((one) => one.read);
-  const known = page.tables.filter((one) => one.read?.records);
-  fill("counted", known.flatMap((one) => one.read.partitions ?? []).map((one) => [one.topic, count(one.partition), count(one.records)]));
-  const records = known.flatMap((one) => one.read.records).sort((one, other) => other.at - one.at).slice(0, 20);
-  fill("records", records.map((one) => [
-    one.topic, `${one.partition} / ${one.offset}`, clock(one.timestamp), one.is_replayed ? "replayed" : "waits", one.detail ?? "", start(one.key), start(one.value),
+  problem("reason-problem", ...page.tables.map((table) => table.read));
+  $("reason-waits").hidden = page.tables.every((table) => table.read);
+  const known = page.tables.filter((table) => table.read?.records);
+  fill("counted", known.flatMap((table) => table.read.partitions ?? []).map((partition) => [partition.topic, count(partition.partition), count(partition.records)]));
+  const records = known.flatMap((table) => table.read.records).sort((record, other) => other.at - record.at).slice(0, 20);
+  fill("records", records.map((record) => [
+    record.topic, `${record.partition} / ${record.offset}`, clock(record.timestamp), record.is_replayed ? "replayed" : "waits", record.detail ?? "", start(record.key), start(record.value),
   ]));
-  $("reason-part").hidden = known.every((one) => one.read.is_all);
-  fill("quarantines", page.tables.map((one) => [link(one.path, "table", page.query, one.id), count(one.rows)]));
-  replace($("reason-commands"), ...page.tables.flatMap((one) => one.commands.map(command)));
+  $("reason-part").hidden = known.every((table) => table.read.is_all);
+  fill("quarantines", page.tables.map((table) => [link(table.path, "table", page.query, table.id), count(table.rows)]));
+  replace($("reason-commands"), ...page.tables.flatMap((table) => table.commands.map(command)));
 }
 
 // The first bytes, as text and as hex.
@@ -86,9 +86,9 @@ function start(first) {
 function showJobs({ read }) {
   problem("jobs-problem", read);
   $("jobs-waits").hidden = Boolean(read);
-  fill("jobs-listed", (read?.jobs ?? []).map((one) => [one.key, one.description]));
-  fill("jobs-runs", (read?.runs ?? []).map((one) => [
-    one.id, one.job, clock(one.began), one.trigger, element("span", one.state, { title: one.reason }), one.duration, attempts(one),
+  fill("jobs-listed", (read?.jobs ?? []).map((job) => [job.key, job.description]));
+  fill("jobs-runs", (read?.runs ?? []).map((run) => [
+    run.id, run.job, clock(run.began), run.trigger, element("span", run.state, { title: run.reason }), run.duration, attempts(run),
   ]));
 }
 

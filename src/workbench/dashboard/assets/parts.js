@@ -66,11 +66,11 @@ const ranges = { time: (_, low, high) => [Math.min(low, high - 60), high + 1], v
 
 export function draw(id, title, series, at, { divisor = 1, axis = "time" } = {}) {
   const place = $(id);
-  const known = series.some((one) => one.values.some((value) => value !== null));
+  const known = series.some((line) => line.values.some((value) => value !== null));
   place.closest("figure").hidden = !known;
   if (!known) return;
-  const data = [at, ...series.map((one) => one.values.map((value) => (value === null ? null : value / divisor)))];
-  const last = series.map((one, index) => `${one.label} ${number.format(Math.round((data[index + 1].at(-1) ?? 0) * 10) / 10)}`);
+  const data = [at, ...series.map((line) => line.values.map((value) => (value === null ? null : value / divisor)))];
+  const last = series.map((line, index) => `${line.label} ${number.format(Math.round((data[index + 1].at(-1) ?? 0) * 10) / 10)}`);
   place.setAttribute("aria-label", `${title}; last: ${last.join(", ")}`);
   const old = charts.get(id);
   if (old && old.series.length === data.length) return old.setData(data);
@@ -89,7 +89,7 @@ export function draw(id, title, series, at, { divisor = 1, axis = "time" } = {})
       x: { time: axis === "time", range: ranges[axis] },
       y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] },
     },
-    series: [{ label: axis }, ...series.map((one, index) => ({ label: one.label, stroke: colour(index ? "--second" : "--first"), width: 2 }))],
+    series: [{ label: axis }, ...series.map((line, index) => ({ label: line.label, stroke: colour(index ? "--second" : "--first"), width: 2 }))],
   }, data, place));
 }
 

@@ -143,7 +143,7 @@ public final class AvroFormatter implements MessageFormatter {
     BinaryDecoder decoder = DecoderFactory.get().binaryDecoder(bytes, begin, bytes.length - begin, null);
     Object value = new GenericDatumReader<>(schema).read(null, decoder);
     if (!decoder.isEnd()) {
-      throw new IOException("there are bytes behind what schema " + schema.getFullName() + " describes");
+      throw new IOException("bytes remain after the record of schema " + schema.getFullName());
     }
     ByteArrayOutputStream written = new ByteArrayOutputStream();
     JsonEncoder encoder = EncoderFactory.get().jsonEncoder(schema, written);

@@ -148,8 +148,8 @@ final class Schemas {
     request.header("Accept", "application/vnd.schemaregistry.v1+json, application/json");
     headers.forEach(request::header);
     if (!login.isEmpty()) {
-      byte[] told = login.getBytes(StandardCharsets.UTF_8);
-      request.header("Authorization", "Basic " + Base64.getEncoder().encodeToString(told));
+      byte[] credentials = login.getBytes(StandardCharsets.UTF_8);
+      request.header("Authorization", "Basic " + Base64.getEncoder().encodeToString(credentials));
     }
     return request.build();
   }
@@ -219,7 +219,7 @@ final class Schemas {
     return given == null ? "" : given.toString();
   }
 
-  /** What asking again does not mend. */
+  /** An error that a repeated request does not fix. */
   private static final class Refused extends IOException {
     private static final long serialVersionUID = 1L;
 

@@ -29,8 +29,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * A stream's checkpoint: on S3 with one call a file and no renames, in a local folder by hard links, elsewhere
  * as Spark has it.
  *
- * <p>Spark's own for S3 (AbortableStreamBasedCheckpointFileManager) looks four times at what is there before
- * each file, 18 calls a batch, and two queries on one checkpoint may still overwrite each other's batches.
+ * <p>Spark's own for S3 (AbortableStreamBasedCheckpointFileManager) looks for existing files four times
+ * before each file, 18 calls a batch, and two queries on one checkpoint may still overwrite each other's batches.
  * Here the object store refuses the second, so that nothing needs to be asked before; in a local folder
  * the operating system does.
  */
@@ -52,7 +52,7 @@ public class CheckpointFiles implements CheckpointFileManager {
   private final boolean isLog;
   private final boolean isLocal;
   private final FileSystem fs;
-  /** What Spark would have taken; null on S3. */
+  /** The file manager that Spark would use; null on S3. */
   private final CheckpointFileManager own;
   /** The files of a log by name; null until they were listed. */
   private Map<String, FileStatus> numbered;
@@ -174,8 +174,8 @@ public class CheckpointFiles implements CheckpointFileManager {
   }
 
   /**
-   * What this query made and found: its log is its own. A second query on the same checkpoint is told by the
-   * store that its next file is taken.
+   * Files that this query made and found: no other query writes its log. For a second query on the same
+   * checkpoint, the store refuses the next file.
    */
   private synchronized Map<String, FileStatus> numbered() throws IOException {
     if (numbered == null) {

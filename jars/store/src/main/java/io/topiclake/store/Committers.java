@@ -13,7 +13,7 @@ import org.apache.hadoop.mapreduce.lib.output.PathOutputCommitterFactory;
  * so.
  *
  * <p>Topiclake's own do, for what it keeps in a checkpoint: one file of a few lines, which one task writes with one
- * call. By renames it takes forty.
+ * call. By renames it needs forty.
  */
 public class Committers extends PathOutputCommitterFactory {
   /** A writer's option; Spark hands those on as the job's settings. */

@@ -32,7 +32,7 @@ import org.apache.hadoop.util.ReflectionUtils;
  *
  * <p>Hadoop keeps one file system for a store in each JVM, with the credential that it was opened with, and a
  * stream keeps one for its checkpoint. Here each of them is a light one in front of the real one, which all of a
- * store share; settings that say that they are newer open it anew, for those as well that were there before.
+ * store share. Newer settings open the real one again, also for earlier users.
  * So these are not to be kept in Hadoop's cache (`fs.<scheme>.impl.disable.cache`).
  */
 public class RenewableFiles extends FilterFileSystem {
@@ -64,7 +64,7 @@ public class RenewableFiles extends FilterFileSystem {
     super.initialize(uri, conf);
   }
 
-  /** What all who use one store share. */
+  /** The real file system of a store, which all its users share. */
   private static final class Store {
     private final Set<RenewableFiles> users = Collections.newSetFromMap(new WeakHashMap<>());
     private FileSystem real;
@@ -72,10 +72,10 @@ public class RenewableFiles extends FilterFileSystem {
 
     synchronized void join(RenewableFiles user, URI uri, Configuration conf) throws IOException {
       String authority = uri.getAuthority();
-      long told = conf.getLong(RENEWED + authority.substring(authority.indexOf('@') + 1), 0);
-      if (real == null || told > renewed) {
+      long changed = conf.getLong(RENEWED + authority.substring(authority.indexOf('@') + 1), 0);
+      if (real == null || changed > renewed) {
         renew(open(uri, conf));
-        renewed = told;
+        renewed = changed;
       }
       user.fs = real;
       users.add(user);
@@ -104,7 +104,7 @@ public class RenewableFiles extends FilterFileSystem {
       }
     }
 
-    /** Asks with an account key only: a SAS token's container Hadoop takes for granted, and never makes. */
+    /** Asks with an account key only: Hadoop assumes that a SAS token's container exists, and never makes it. */
     private static void requireContainer(FileSystem made) throws IOException {
       try {
         made.getFileStatus(new Path("/"));
@@ -124,7 +124,7 @@ public class RenewableFiles extends FilterFileSystem {
   @Override
   public void close() {}
 
-  // What the stores do with fewer calls than Hadoop's FilterFileSystem, which passes the rest on.
+  // Methods that need fewer calls than in Hadoop's FilterFileSystem, which passes the other methods on.
 
   @Override
   public String getScheme() {

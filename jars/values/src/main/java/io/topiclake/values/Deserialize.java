@@ -17,8 +17,8 @@ import org.apache.spark.sql.api.java.UDF4;
  * A Kafka {@code Deserializer} class as a function of Spark SQL: (class, its configuration as JSON, topic, value) to
  * (the value as JSON, what went wrong).
  *
- * <p>What the class raises is told beside the value. What has nothing to do with the value fails the query: a class that is
- * not there or no Deserializer, and a service that the class asks and that does not answer.
+ * <p>An exception of the class is returned next to the value. Other errors fail the query: a class that does not exist or is
+ * no Deserializer, and a service that does not answer the class.
  */
 public final class Deserialize implements UDF4<String, String, String, byte[], Row> {
   private static final long serialVersionUID = 1L;
@@ -43,7 +43,7 @@ public final class Deserialize implements UDF4<String, String, String, byte[], R
       return refused(className, raised.getCause());
     }
     if (found == null) {
-      return RowFactory.create(null, "the deserializer gives null");
+      return RowFactory.create(null, "the deserializer returns null");
     }
     try {
       return RowFactory.create(json(found), null);
@@ -55,7 +55,7 @@ public final class Deserialize implements UDF4<String, String, String, byte[], R
   private static Row refused(String className, Throwable raised) throws Exception {
     for (Throwable cause = raised; cause != null; cause = cause.getCause()) {
       if (cause instanceof Error || isOutage(cause.getClass())) {
-        throw new IllegalStateException("TOPICLAKE_DESERIALIZER " + className + " cannot tell now: " + raised, raised);
+        throw new IllegalStateException("TOPICLAKE_DESERIALIZER " + className + " fails now: " + raised, raised);
       }
     }
     return RowFactory.create(null, cut(raised.getClass().getSimpleName() + ": " + raised.getMessage()));

@@ -14,7 +14,7 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 
 /**
- * What one listing of a checkpoint showed moments ago.
+ * The newest listing of a checkpoint.
  *
  * <p>A query asks for the files and folders of its checkpoint many times while it starts. One listing answers
  * until this process writes there, and for ten seconds at most, since other processes may write, too. No content

@@ -11,10 +11,10 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.s3a.S3AFileStatus;
 
 /**
- * What stands in the newest commits of Delta's log, so that each is fetched once at most.
+ * The content of the newest commits of Delta's log, so that each is fetched once at most.
  *
  * <p>Delta reads all commits since its last checkpoint with each new version. A content stays only as long as
- * the store lists its file with the same entity tag: a table that was deleted and made anew elsewhere begins
+ * the store lists its file with the same entity tag: a table that was deleted and made again elsewhere begins
  * with other commits of the same names.
  */
 final class CommitBytes {

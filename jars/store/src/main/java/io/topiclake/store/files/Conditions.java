@@ -25,7 +25,7 @@ final class Conditions {
   /**
    * Check, once for each bucket, that of two writers the store refuses one.
    *
-   * @throws IOException It does not: nothing of ours is left there.
+   * @throws IOException It does not. No file of this check remains.
    */
   static void require(FileSystem fs, Path folder) throws IOException {
     String endpoint = fs.getConf().getTrimmed("fs.s3a.endpoint", "");
@@ -52,7 +52,7 @@ final class Conditions {
   }
 
   private static void remove(FileSystem fs, Path probe) {
-    // A plain `delete` leaves a folder's mark behind.
+    // A plain `delete` leaves a folder's mark.
     try (BulkDelete deletion = fs.createBulkDelete(probe.getParent())) {
       deletion.bulkDelete(List.of(fs.makeQualified(probe)));
     } catch (IOException mayNotDelete) {

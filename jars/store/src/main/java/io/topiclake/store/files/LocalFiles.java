@@ -75,7 +75,7 @@ public final class LocalFiles {
     }
   }
 
-  /** A full disk, or a folder that is gone by now, keeps its own cause: the advice takes the protection away. */
+  /** A full disk, or a folder that is gone by now, keeps its own cause: the advice removes the protection. */
   private static IOException refused(Path target, Exception error) {
     if (error instanceof FileSystemException known && !NO_LINKS.contains(known.getReason() + "")) {
       return known;

@@ -12,10 +12,10 @@ import org.apache.hadoop.fs.Path;
 public final class S3Files {
   public static final String SCHEME = "s3a";
 
-  /** Hadoop's name for `If-None-Match: *`: S3 itself refuses an object that is there when the upload ends. */
+  /** Hadoop's name for `If-None-Match: *`: S3 itself refuses an object that exists when the upload ends. */
   private static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
 
-  /** No looking at what is there before the upload: S3 does not need it, and it proves nothing. */
+  /** No look for an existing object before the upload: S3 does not need it, and it proves nothing. */
   private static final String NO_PROBES = "fs.s3a.create.performance";
 
   /** Of an object's own metadata: how Hadoop writes a name, and how it reads it. */
@@ -31,7 +31,7 @@ public final class S3Files {
     return create(fs, path, overwrite, null);
   }
 
-  /** The same, with a mark that tells whose it is; null for none. */
+  /** The same, with a mark that names its writer; null for none. */
   public static FSDataOutputStream create(FileSystem fs, Path path, boolean overwrite, String mark)
       throws IOException {
     if (!overwrite) {
@@ -45,7 +45,7 @@ public final class S3Files {
     FSDataOutputStreamBuilder<?, ?> builder = fs.createFile(path).recursive().overwrite(true);
     builder.opt(NO_PROBES, true);
     if (!overwrite) {
-      // `must`: a client that does not know the condition refuses, and does not go on without it.
+      // `must`: a client that does not know the condition refuses, and does not continue without it.
       builder.must(CONDITIONAL, true);
     }
     if (mark != null) {
@@ -54,7 +54,7 @@ public final class S3Files {
     return builder.build();
   }
 
-  /** Tell whether a file that is there is the one with this mark. */
+  /** Return whether the file has this mark. */
   public static boolean hasMark(FileSystem fs, Path path, String mark) throws IOException {
     try {
       byte[] found = fs.getXAttrs(path).get(HEADER + MARK);
@@ -64,11 +64,11 @@ public final class S3Files {
     }
   }
 
-  /** Tell whether an upload failed since the object was there (412), or is being made by another (409). */
+  /** Return whether an upload failed since the object existed (412), or another client makes it (409). */
   public static boolean isTaken(IOException error) {
     for (Throwable cause = error; cause != null; cause = cause.getCause()) {
-      String told = String.valueOf(cause.getMessage());
-      if (told.contains("Status Code: 412") || told.contains("Status Code: 409")) {
+      String message = String.valueOf(cause.getMessage());
+      if (message.contains("Status Code: 412") || message.contains("Status Code: 409")) {
         return true;
       }
     }
