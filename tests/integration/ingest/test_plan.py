@@ -176,9 +176,6 @@ def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
         with pytest.raises(IngestError) as raised:
             refuse(numbers.spark, numbers.settings(**given))
         assert raised.value.fields["reason"] == "columns", given
-    with pytest.raises(IngestError) as raised:
-        refuse(numbers.spark, numbers.settings(), transform=lambda rows: rows.withColumn("m", rows["n"]))
-    assert raised.value.fields["reason"] == "columns"
 
 
 def test_a_table_with_rows_of_another_program_is_refused(numbers):
