@@ -136,10 +136,8 @@ def _registered(
         counts = dict(tally.reasons)
     target.schemas.require_usable(codecs)
     columns = schemas.columns(spark, codecs)
-    # As before the first batch. Versions that the table cannot take are refused by `planned`.
-    if target.transform is not None:
-        target.require_fit(snapshot, columns, may_widen=target.type_widening)
-    elif codecs.key is None and KEY_COLUMN in columns.names:
+    # As before the first batch. `planned` compares the columns of versions and of a transform with the table.
+    if target.transform is None and codecs.key is None and KEY_COLUMN in columns.names:
         target.require_fit(snapshot, StructType([columns[KEY_COLUMN]]))
     return columns, snapshot, tuple(_versions(target, codecs)), counts
 

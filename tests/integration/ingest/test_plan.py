@@ -183,9 +183,6 @@ def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
         with pytest.raises(IngestError) as raised:
             refuse(numbers.spark, numbers.settings(**given))
         assert raised.value.fields["reason"] == "columns", given
-    with pytest.raises(IngestError) as raised:
-        refuse(numbers.spark, numbers.settings(), transform=lambda rows: rows.withColumn("m", rows["n"]))
-    assert raised.value.fields["reason"] == "columns"
 
 
 def test_a_table_with_rows_of_another_program_is_refused(numbers):
@@ -198,7 +195,7 @@ def test_a_table_with_rows_of_another_program_is_refused(numbers):
     for refuse in by_start:
         with pytest.raises(IngestError) as raised:
             refuse(spark, numbers.settings())
-        assert (raised.value.fields["reason"], raised.value.fields["table"]) == ("foreign", f"file:{table}")
+        assert (raised.value.fields["reason"], raised.value.fields["table"]) == ("foreign", table)
     assert delta.columns(spark, table).names == ["other"]
     assert not (numbers.folder / "checkpoint").exists()
     numbers.send("a", right(schema_id, 1))
