@@ -18,9 +18,9 @@ import math
 import os
 import re
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -133,6 +133,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     waiting, lost = paused(spark, topics.ledger), _losses(topics, spark, ranges)
     owners = _owners(topics, ranges)
     ready: Ranges = {}
+    failing: dict[str, str] = {}
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
         reason = _pause_reason(topics, topic, lost)
@@ -143,18 +144,17 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         if reason is None:
             ready[topic] = new[topic]
         else:
-            _pause(spark, topics, topic, batch_id, new[topic], reason)
-    if not ready:
-        return
-    if ready != new:
+            failing[topic] = reason
+    if ready and failing:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     sizes = {topic: sum(after - first for first, after in spans.values()) for topic, spans in ready.items()}
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
     records = records.coalesce(max(_CORES, math.ceil(sum(sizes.values()) / _PARTITION_RECORDS))).persist()
     largest_first = sorted(ready, key=lambda topic: -sizes[topic])
     try:
-        # If a pause fails, no thread runs any more when the error is raised.
-        with closing(_written(topics, records, largest_first, batch_id, owners)) as written:
+        with _side_by_side(topics, records, largest_first, batch_id, owners) as written:
+            for topic, reason in failing.items():
+                _pause(spark, topics, topic, batch_id, new[topic], reason)
             for topic, error in written:
                 if error is not None:
                     _wait(topics, topic)
@@ -166,12 +166,14 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         records.unpersist()
 
 
-def _written(
+@contextmanager
+def _side_by_side(
     topics: Topics, records: DataFrame, names: Iterable[str], batch_id: int, owners: Mapping[str, list[str]]
-) -> Generator[tuple[str, Exception | None]]:
-    """Write topics of a batch side by side, and yield each with the error that affects only it.
+) -> Iterator[Iterator[tuple[str, Exception | None]]]:
+    """Write topics of a batch side by side, and return each that is done with the error that affects only it.
 
-    Another error is raised once no thread runs; topics that have not begun are not written then.
+    After another error, also of the caller, topics that have not begun are not written. No thread runs when
+    the error is raised.
     """
     with ThreadPoolExecutor(MAX_THREADS) as threads:
         # Each call copies Spark's local properties, such as the query's job group; threads cannot share them.
@@ -184,8 +186,7 @@ def _written(
             for topic in names
         }
         try:
-            for done in as_completed(running):
-                yield running[done], done.result()
+            yield ((running[done], done.result()) for done in as_completed(running))
         finally:
             threads.shutdown(cancel_futures=True)
 
