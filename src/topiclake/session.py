@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -75,6 +76,9 @@ FILE_LIST_CACHE_SIZE = "spark.sql.filesourceTableRelationCacheSize"
 
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
+
+#: By session, the limits of its JVM, since Spark executes a job to read them.
+_limits: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 
 #: Avro's own limit if none is set: the longest array of Java.
 _NO_LIMIT = 2**31 - 8
@@ -284,11 +288,15 @@ def _shown(name: str, java_properties: dict[str, str]) -> str:
 
 
 def _properties(spark: SparkSession) -> dict[str, str]:
-    """Ask a JVM that runs tasks for its properties."""
+    """Ask a JVM that runs tasks for its properties, once for each session."""
+    if spark in _limits:
+        return _limits[spark]
     columns = [
         F.expr(f"java_method('java.lang.System', 'getProperty', '{name}')").alias(str(index))
         for index, name in enumerate(AVRO_LIMITS)
     ]
     row = spark.range(1).select(*columns).collect()[0]
     # Spark writes Java's null as the text "null".
-    return {name: value for name, value in zip(AVRO_LIMITS, row, strict=True) if value not in (None, "null")}
+    limits = zip(AVRO_LIMITS, row, strict=True)
+    _limits[spark] = {name: value for name, value in limits if value not in (None, "null")}
+    return _limits[spark]

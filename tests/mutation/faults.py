@@ -14,6 +14,7 @@ _VALUES = "tests/integration/sources/test_registered_values.py"
 _RESUME = "tests/integration/ingest/test_resume.py"
 _OUTAGE = "tests/integration/schema_registry/test_registry_outage.py"
 _REGISTRY = "tests/integration/schema_registry/test_registry_faults.py"
+_THREADS = "tests/unit/schema_registry/test_threads.py"
 _LATE = "tests/integration/sinks/test_late.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
@@ -406,6 +407,30 @@ FAULTS = (
         "if False:",
         _TOPICS,
         "a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_alone",
+    ),
+    Fault(
+        "a batch of several topics reads Kafka once",
+        "ingest/multi_topic",
+        "_PARTITION_RECORDS))).persist()",
+        "_PARTITION_RECORDS)))",
+        _TOPICS,
+        "a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing",
+    ),
+    Fault(
+        "five requests to the registry at once",
+        "schema_registry/client",
+        "_REQUESTS_AT_ONCE = 5",
+        "_REQUESTS_AT_ONCE = 50",
+        _THREADS,
+        "subjects_are_asked_for_side_by_side_five_at_once",
+    ),
+    Fault(
+        "threads share the response for a path",
+        "schema_registry/client",
+        "return self.shared(path, ask)",
+        "return ask()",
+        _THREADS,
+        "threads_that_ask_for_one_subject_share_the_answer",
     ),
     Fault(
         "a resumed topic gets the records that it missed",

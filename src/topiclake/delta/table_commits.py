@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +71,8 @@ def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
         parameters["version"].alias("to_version"),
         parameters["timestamp"].alias("to_time"),
     )
-    rows = history.where(is_relevant).orderBy(F.desc("version")).select(*columns).collect()
+    # Sorted here, since Spark would execute a job for it.
+    rows = sorted(history.where(is_relevant).select(*columns).collect(), key=itemgetter(0), reverse=True)
     is_complete = bool(rows) and rows[-1]["version"] == 0
     return Commits(tuple(_valid(history, rows)), is_complete)
 

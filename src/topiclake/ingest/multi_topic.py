@@ -7,19 +7,26 @@ last batch. So a crash repeats the same range, and Delta writes it once.
 
 A topic is paused if it cannot be written, if Kafka has lost records of it, or if the pipeline no longer lists
 it. Spark continues to advance its offsets in the checkpoint, but reads no records of a paused topic.
+
+Threads write the topics of a batch side by side. The thread of the batch alone writes the table of pauses.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -52,6 +59,14 @@ RETRY_SECONDS = 60.0
 
 #: Seconds after which a batch leaves the rest of a topic to the next batch, so that other topics do not wait.
 RESUME_SECONDS = 10.0
+
+
+_CORES = os.cpu_count() or 1
+#: The number of topics that are written side by side. A commit waits for its store, so more than one a core.
+MAX_THREADS = min(8, 2 * _CORES)
+
+#: The number of records of a partition of a batch in memory, about. Each topic has a task for each partition.
+_PARTITION_RECORDS = 100_000
 
 _LOG = logging.getLogger(__name__)
 
@@ -116,32 +131,78 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
     new = {topic: spans for topic, partitions in ranges.items() if (spans := _not_empty(partitions))}
     waiting, lost = paused(spark, topics.ledger), _losses(topics, spark, ranges)
+    owners = _owners(topics, ranges)
     ready: Ranges = {}
+    failing: dict[str, str] = {}
     for topic in sorted(new.keys() | waiting.keys()):
         missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
         reason = _pause_reason(topics, topic, lost)
-        if reason is None and missed and not _resumed(spark, topics, topic, missed, ranges, RESUME_SECONDS):
+        if reason is None and missed and not _resumed(spark, topics, topic, missed, owners, RESUME_SECONDS):
             reason = missed[-1]["why"]
         if topic not in new:
             continue
         if reason is None:
             ready[topic] = new[topic]
         else:
-            _pause(spark, topics, topic, batch_id, new[topic], reason)
-    if not ready:
-        return
-    if ready != new:
+            failing[topic] = reason
+    if ready and failing:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
+    sizes = {topic: sum(after - first for first, after in spans.values()) for topic, spans in ready.items()}
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
-    records = records.persist()
+    records = records.coalesce(max(_CORES, math.ceil(sum(sizes.values()) / _PARTITION_RECORDS))).persist()
+    largest_first = sorted(ready, key=lambda topic: -sizes[topic])
     try:
-        for topic in ready:
-            is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
-            if _write_or_pause(topics, records, topic, batch_id, ranges) and is_noted:
-                # An earlier attempt of this batch noted the range; later batches must not write it again.
-                mark_resumed(spark, topics.ledger, topic, batch_id)
+        with _side_by_side(topics, records, largest_first, batch_id, owners) as written:
+            for topic, reason in failing.items():
+                _pause(spark, topics, topic, batch_id, new[topic], reason)
+            for topic, error in written:
+                if error is not None:
+                    _wait(topics, topic)
+                    _pause(spark, topics, topic, batch_id, ready[topic], _message(error))
+                elif any(row["batch_id"] == batch_id for row in waiting.get(topic, [])):
+                    # An earlier attempt of this batch noted the range; later batches must not write it again.
+                    mark_resumed(spark, topics.ledger, topic, batch_id)
     finally:
         records.unpersist()
+
+
+@contextmanager
+def _side_by_side(
+    topics: Topics, records: DataFrame, names: Iterable[str], batch_id: int, owners: Mapping[str, list[str]]
+) -> Iterator[Iterator[tuple[str, Exception | None]]]:
+    """Write topics of a batch side by side, and return each that is done with the error that affects only it.
+
+    After another error, also of the caller, topics that have not begun are not written. No thread runs when
+    the error is raised.
+    """
+    with ThreadPoolExecutor(MAX_THREADS) as threads:
+        # Each call copies Spark's local properties, such as the query's job group; threads cannot share them.
+        running = {
+            threads.submit(
+                inheritable_thread_target(records.sparkSession)(
+                    partial(_write_topic, topics, records, topic, batch_id, owners)
+                )
+            ): topic
+            for topic in names
+        }
+        try:
+            yield ((running[done], done.result()) for done in as_completed(running))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _write_topic(
+    topics: Topics, records: DataFrame, topic: str, batch_id: int, owners: Mapping[str, list[str]]
+) -> Exception | None:
+    """Write a topic's part of a batch, and return the error that affects only this topic."""
+    try:
+        _require_own_table(topics, topic, owners)
+        registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
+    except Exception as error:
+        if not _affects_one_topic(error):
+            raise
+        return error
+    return None
 
 
 def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
@@ -178,27 +239,22 @@ def resume(spark: SparkSession, topics: Topics) -> None:
         DecodeError: A record cannot be decoded, in mode FAILFAST.
     """
     waiting = paused(spark, topics.ledger)
+    owners = _owners(topics, waiting)
     for topic, missed in waiting.items():
         if re.fullmatch(topics.reads, topic):
-            _resumed(spark, topics, topic, missed, waiting, math.inf)
+            _resumed(spark, topics, topic, missed, owners, math.inf)
 
 
-def _write_or_pause(topics: Topics, records: DataFrame, topic: str, batch_id: int, ranges: Ranges) -> bool:
-    """Write a topic's part of a batch, or pause the topic. Return whether the part is written."""
-    try:
-        _require_own_table(topics, topic, ranges)
-        registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
-    except Exception as error:
-        if not _affects_one_topic(error):
-            raise
-        _wait(topics, topic)
-        spans = _not_empty(ranges[topic])
-        _pause(records.sparkSession, topics, topic, batch_id, spans, _message(error))
-        return False
-    return True
+def _owners(topics: Topics, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the topics by their table, as a catalog compares names."""
+    owners: dict[str, list[str]] = {}
+    for name in names:
+        table = table_name.for_topic(topics.template.table, name)
+        owners.setdefault(table_name.folded(table), []).append(name)
+    return owners
 
 
-def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> None:
+def _require_own_table(topics: Topics, topic: str, owners: Mapping[str, list[str]]) -> None:
     """Check that no other topic has the table of a topic, as its table or as its quarantine."""
     table = table_name.for_topic(topics.template.table, topic)
     if not table_name.is_allowed(table):
@@ -209,8 +265,8 @@ def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> Non
             table=table,
             reason="table_name",
         )
-    for other in others:
-        if other != topic and _same(table, topics.template.table, other):
+    for other in owners.get(table_name.folded(table), ()):
+        if other != topic:
             raise IngestError(
                 f"topics {topic} and {other} would have the same table: a catalog ignores the case of names",
                 "set table_path in place of table, or a separate pipeline for one of them",
@@ -219,17 +275,14 @@ def _require_own_table(topics: Topics, topic: str, others: Iterable[str]) -> Non
                 reason="table_name",
             )
     other = topic[: -len(QUARANTINE)]
-    if other and _same(table, topics.template.quarantine, other):
+    quarantine = table_name.for_topic(topics.template.quarantine, other)
+    if other and table_name.folded(table) == table_name.folded(quarantine):
         raise IngestError(
             f"the table of topic {topic} would be the quarantine of topic {other}",
             "set a table or table_path that does not end with {topic}",
             topic=topic,
             reason="quarantine_of_another",
         )
-
-
-def _same(table: str, template: str, topic: str) -> bool:
-    return table_name.folded(table) == table_name.folded(table_name.for_topic(template, topic))
 
 
 def _affects_one_topic(error: Exception) -> bool:
@@ -278,14 +331,19 @@ def _waits(topics: Topics, topic: str) -> bool:
 
 
 def _resumed(
-    spark: SparkSession, topics: Topics, topic: str, missed: list[Row], others: Iterable[str], seconds: float
+    spark: SparkSession,
+    topics: Topics,
+    topic: str,
+    missed: list[Row],
+    owners: Mapping[str, list[str]],
+    seconds: float,
 ) -> bool:
     """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
     if _waits(topics, topic):
         return False
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
-        _require_own_table(topics, topic, others)
+        _require_own_table(topics, topic, owners)
         # No range is fixed while the topic fails, since it may be larger later.
         registered_batch.require_ready(target, spark)
         while missed:

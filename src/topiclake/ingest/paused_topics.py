@@ -65,10 +65,10 @@ def spans_of(rows: Iterable[Row]) -> dict[int, Span]:
     return by_partition
 
 
-def paused_spans(spark: SparkSession, ledger: str, topic: str) -> dict[int, list[Span]]:
-    """Return the ranges that a paused topic waits for, by partition: `(first, after)`."""
+def spans_by_partition(rows: Iterable[Row]) -> dict[int, list[Span]]:
+    """Return the ranges of a topic by partition: `(first, after)`."""
     by_partition: dict[int, list[Span]] = {}
-    for row in paused(spark, ledger).get(topic, []):
+    for row in rows:
         by_partition.setdefault(row["partition"], []).append((row["first"], row["last"] + 1))
     return by_partition
 

@@ -96,6 +96,7 @@ def _start(
     topics = Topics.from_settings(settings, target) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, target.checkpoint):
         before = checkpoint.progress(spark, target.checkpoint)
+    checkpoint.cache_progress(target.checkpoint, target.start, before)
     position = before.position or {}
     if topics is not None:
         waits, seen_topics = (
@@ -122,7 +123,6 @@ def _start(
         client = kafka_client.client_settings(settings.kafka)
         loss_check = lost_offsets.LossCheck(settings.name, target.checkpoint, target.start, client)
         write_batch = partial(lost_offsets.write_checked, loss_check, write_batch)
-    checkpoint.cache_position(target.checkpoint, target.start, before)
     in_checkpoint = position if topics is not None else {}
     records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
     save_topic_ids()
@@ -134,6 +134,7 @@ def _start(
         name=settings.name,
         location=target.checkpoint,
         started_as=target.start,
+        is_interrupted=before.is_interrupted,
     )
     progress.on_data_loss(query, partial(lost_offsets.describe_loss, spark, settings, target.checkpoint))
     open_transactions.watch(query, settings.kafka, settings.pipeline)
@@ -198,9 +199,10 @@ def _writer(
     # A micro-batch waits for an unavailable registry. The start of a query does not, since a person waits.
     waiting_schemas = target.schemas.waiting(settings.schema_registry)
     if topics is not None:
-        multi_topic.resume(spark, topics)
-        # A new start id discards the state of this start, whose registry client does not wait.
-        template = replace(target, schemas=waiting_schemas, start=uuid4().hex)
+        # With a separate start id, the query does not use the state of this call, whose registry client does
+        # not wait.
+        multi_topic.resume(spark, replace(topics, template=replace(target, start=uuid4().hex)))
+        template = replace(target, schemas=waiting_schemas)
         return partial(multi_topic.write, replace(topics, template=template))
     return partial(
         registered_batch.write,

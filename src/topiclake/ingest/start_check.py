@@ -6,13 +6,13 @@ start. If they agree, it has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.config.settings import Settings
@@ -23,7 +23,7 @@ from topiclake.delta.table_commits import Commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.ingest import resume_table, targets
 from topiclake.ingest.multi_topic import Topics
-from topiclake.ingest.paused_topics import Span, mark_resumed, paused_spans
+from topiclake.ingest.paused_topics import Span, mark_resumed, paused, spans_by_partition
 from topiclake.ingest.resume_table import Resumption, TableContent
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
@@ -75,6 +75,16 @@ class StartCheck:
                 return self._begin()
             self._require_agreement(self.progress.position)
         return self.settings
+
+    @cached_property
+    def _first_offsets(self) -> Offsets:
+        """The first offsets of the checkpoint, which all its topics share."""
+        return checkpoint.begin_offsets(self.spark, self.target.checkpoint, 0) or {}
+
+    @cached_property
+    def _paused(self) -> Mapping[str, Sequence[Row]]:
+        """The ranges that paused topics wait for."""
+        return {} if self.topics is None else paused(self.spark, self.topics.ledger)
 
     def _target(self, topic: str) -> Target:
         return self.target if self.topics is None else self.topics.target(topic)
@@ -136,9 +146,8 @@ class StartCheck:
         """Return whether a topic of several may have no table, which is created with its first record."""
         if self.topics is None:
             return False
-        begin = checkpoint.begin_offsets(self.spark, self.target.checkpoint, 0) or {}
-        is_empty = position[topic] == begin.get(topic, dict.fromkeys(position[topic], 0))
-        return is_empty or bool(paused_spans(self.spark, self.topics.ledger, topic))
+        is_empty = position[topic] == self._first_offsets.get(topic, dict.fromkeys(position[topic], 0))
+        return is_empty or topic in self._paused
 
     def _refuse_table(self, target: Target, topic: str, difference: str, reason: str) -> None:
         if self.settings.pipeline.resume == "checkpoint":
@@ -196,9 +205,9 @@ class StartCheck:
     def _content(self, topic: str) -> TableContent | None:
         """Return the content of a topic that other queries have written, or None if it is empty."""
         spark, target = self.spark, self._target(topic)
-        paused = {} if self.topics is None else paused_spans(spark, self.topics.ledger, topic)
+        missed = spans_by_partition(self._paused.get(topic, ()))
         if not delta.is_table(spark, target.table):
-            return TableContent(topic, target, None, None, (), paused, is_shared=False) if paused else None
+            return TableContent(topic, target, None, None, (), missed, is_shared=False) if missed else None
         # The version is read before the history, so the history includes all of its commits.
         version = delta.latest_version(spark, target.table)
         commits = table_commits.read(spark, target.table)
@@ -215,10 +224,10 @@ class StartCheck:
             version,
             quarantine,
             topic_commits,
-            paused,
+            missed,
             is_shared=bool(topics_in_history - {topic}),
         )
-        if topic_commits or paused:
+        if topic_commits or missed:
             return content if self._reads_partition_of(content) else None
         if self.settings.pipeline.resume == "restart":
             # A topic that was migrated may have another name.

@@ -12,8 +12,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
+from concurrent.futures import Future
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
+from threading import BoundedSemaphore, Lock
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,6 +35,9 @@ SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
 
 #: Where schemas are found by GUID: Confluent's registry has it from 8.0 on, Apicurio has not.
 GUIDS = "/schemas/guids/"
+
+#: The number of requests at once, at most, since topics of a query may all ask at its start.
+_REQUESTS_AT_ONCE = 5
 
 #: A longer `Retry-After` is not waited for: seconds.
 LONGEST_RETRY_AFTER = 60.0
@@ -102,7 +107,7 @@ class _Response(NamedTuple):
 
 
 class RegistryClient:
-    """The REST API of one registry.
+    """The REST API of one registry; threads may share it.
 
     Args:
         url: Address of the REST API, with its path, without a login.
@@ -144,6 +149,27 @@ class RegistryClient:
         self._http = self._connected()
         self._is_refused = self._has_no_guids = False
         self._listings: dict[str, tuple[float, list[Any]]] = {}
+        self._slots, self._lock = BoundedSemaphore(_REQUESTS_AT_ONCE), Lock()
+        self._running: dict[str, Future[Any]] = {}
+
+    def shared(self, path: str, ask: Callable[[], Answer]) -> Answer:
+        """Return or raise the result of `ask`; threads that ask for `path` meanwhile share it.
+
+        Otherwise threads of one query would use up the requests of a minute for a path.
+        """
+        with self._lock:
+            running = self._running.get(path)
+            result: Future[Answer] = self._running.setdefault(path, Future())
+        if running is not None:
+            return result.result()
+        try:
+            result.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 (the caller gets it, as the other threads do)
+            result.set_exception(error)
+        finally:
+            with self._lock:
+                del self._running[path]
+        return result.result()
 
     def get(
         self, path: str, read: Callable[[Any], Answer], patience: float, missing: Collection[int] = ()
@@ -185,15 +211,19 @@ class RegistryClient:
         An earlier answer is returned again if it is less than `max_age` seconds old. It is also returned if
         the path was answered five times within the last minute.
         """
-        asked_at, answer = self._listings.get(path, (0.0, None))
-        if answer is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
-            return answer
-        try:
-            items = self.get(path, read, patience, missing)
-        except NotFoundError:
-            items = []
-        self._listings[path] = self._clock.now(), items
-        return items
+
+        def ask() -> list[Answer]:
+            asked_at, answer = self._listings.get(path, (0.0, None))
+            if answer is not None and (self._clock.now() - asked_at < max_age or self._budget.is_spent(path)):
+                return answer
+            try:
+                items = self.get(path, read, patience, missing)
+            except NotFoundError:
+                items = []
+            self._listings[path] = self._clock.now(), items
+            return items
+
+        return self.shared(path, ask)
 
     def forget(self, path: str) -> None:
         """Let `path` be asked again, because its content has just changed."""
@@ -215,6 +245,10 @@ class RegistryClient:
 
     def _send(self, method: str, path: str, body: object, seconds: float) -> _Response:
         """Send one request; `seconds` count for the whole body, which httpx's own timeout does not."""
+        with self._slots:
+            return self._sent(method, path, body, seconds)
+
+    def _sent(self, method: str, path: str, body: object, seconds: float) -> _Response:
         if self._login and self._is_refused:
             self._http, self._is_refused = self._connected(), False
         end = time.monotonic() + seconds

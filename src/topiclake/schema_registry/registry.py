@@ -6,6 +6,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -57,6 +58,8 @@ def bearer(settings: SchemaRegistrySettings) -> OAuthClient | str | None:
 class SchemaRegistry:
     """A registry and what it already answered: a known schema is never asked for again.
 
+    Threads may share it. One of them at a time looks up unknown ids, since the limit of five is for all.
+
     Args:
         url: Address of the REST API, with its path, without a login.
         username: For basic auth; None for a registry without a login; never shown.
@@ -104,6 +107,7 @@ class SchemaRegistry:
         self._missing: dict[int | str, float] = {}
         self._unknown: dict[int | str, None] = {}
         self._versions: dict[Reference, SchemaResponse] = {}
+        self._unknown_ids = Lock()
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
@@ -264,6 +268,12 @@ class SchemaRegistry:
         Raises:
             SchemaRegistryError: No answer within `patience`, or a refusal.
         """
+        with self._unknown_ids:
+            return self._looked_up(ids, subjects)
+
+    def _looked_up(
+        self, ids: Iterable[Key], subjects: Sequence[str]
+    ) -> tuple[dict[Key, RegisteredSchema], set[Key], set[Key]]:
         schemas: dict[Key, RegisteredSchema] = {}
         unknown: list[Key] = []
         not_asked: set[Key] = set()
@@ -380,16 +390,19 @@ class SchemaRegistry:
 
     def _version_response(self, version: Reference) -> SchemaResponse | None:
         version = Reference(version.subject, version.version)
-        if version not in self._versions:
-            # A schema may refer to a version that was deleted later.
-            path = f"{_versions_path(version.subject)}/{version.version}?deleted=true"
-            missing = SUBJECT_NOT_FOUND, VERSION_NOT_FOUND
-            try:
-                response = self._client.get(path, answers.version, self.patience, missing)
-            except NotFoundError:
-                return None
-            self._versions[version] = response
-        return self._versions[version]
+        # A schema may refer to a version that was deleted later.
+        path = f"{_versions_path(version.subject)}/{version.version}?deleted=true"
+        missing = SUBJECT_NOT_FOUND, VERSION_NOT_FOUND
+
+        def ask() -> SchemaResponse:
+            if version not in self._versions:
+                self._versions[version] = self._client.get(path, answers.version, self.patience, missing)
+            return self._versions[version]
+
+        try:
+            return self._versions.get(version) or self._client.shared(path, ask)
+        except NotFoundError:
+            return None
 
     def _registered(self, key: int | str, folder: str) -> RegisteredSchema | None:
         if not self._is_known(key):
@@ -419,8 +432,9 @@ class SchemaRegistry:
 
     def _recent_misses(self) -> dict[int | str, float]:
         """Return the ids that the registry did not know within the last minute; it is not asked for them."""
-        for key in [key for key, at in self._missing.items() if self.clock.now() - at >= MINUTE]:
-            del self._missing[key]
+        # A copy: another thread may change it meanwhile.
+        for key in [key for key, at in tuple(self._missing.items()) if self.clock.now() - at >= MINUTE]:
+            self._missing.pop(key, None)
         return self._missing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class RateLimit:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._spent: dict[str, _Requests] = {}
+        self._lock = threading.Lock()
 
     def spend(self, path: str) -> None:
         """Count one request for `path`.
@@ -96,17 +98,21 @@ class RateLimit:
             FaultError: Its minute is full; with the seconds until there is room, and what went wrong before.
         """
         now = self._now()
-        self._spent = {asked: spent for asked, spent in self._spent.items() if now - spent.times[-1] < MINUTE}
-        spent = self._spent.get(path, _Requests([]))
-        if wait := self._wait_for_room(spent):
-            full = f"{path} was asked for {REQUESTS_PER_MINUTE} times within a minute"
-            before = spent.fault or FaultError(full, "ask again in a minute", path=path, reason="budget")
-            raise FaultError(before.cause, before.remedy, wait, **before.fields)
-        self._spent[path] = _Requests([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
+        with self._lock:
+            for asked in [asked for asked, spent in self._spent.items() if now - spent.times[-1] >= MINUTE]:
+                del self._spent[asked]
+            spent = self._spent.get(path, _Requests([]))
+            if wait := self._wait_for_room(spent):
+                full = f"{path} was asked for {REQUESTS_PER_MINUTE} times within a minute"
+                before = spent.fault or FaultError(full, "ask again in a minute", path=path, reason="budget")
+                raise FaultError(before.cause, before.remedy, wait, **before.fields)
+            self._spent[path] = _Requests([*spent.times[1 - REQUESTS_PER_MINUTE :], now])
 
     def failed(self, path: str, fault: FaultError) -> None:
         """Remember why the last request for `path` gave no answer."""
-        self._spent[path].fault = fault
+        with self._lock:
+            if path in self._spent:
+                self._spent[path].fault = fault
 
     def is_spent(self, path: str) -> bool:
         """Return whether `path` was answered, but so often that it can't be asked again now."""
@@ -115,7 +121,8 @@ class RateLimit:
 
     def forget(self, path: str) -> None:
         """Let `path` be asked again, because its content has just changed."""
-        self._spent.pop(path, None)
+        with self._lock:
+            self._spent.pop(path, None)
 
     def _wait_for_room(self, spent: _Requests) -> float:
         """Seconds until the path may be asked again; 0 for now."""

@@ -20,7 +20,9 @@ _MOST_CHARACTERS = 300
 
 def of_topic(ranges: Ranges, topic: str | None) -> Ranges:
     """Return the offsets of one topic; without `topic`, those of all topics."""
-    return ranges if topic is None else {name: offsets for name, offsets in ranges.items() if name == topic}
+    if topic is None:
+        return ranges
+    return {topic: ranges[topic]} if topic in ranges else {}
 
 
 def require_same(

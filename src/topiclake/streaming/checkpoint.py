@@ -22,6 +22,7 @@ NONE = -1
 Offsets = dict[str, dict[int, int]]
 #: topic → partition → the first offset of a batch, and the one after its last.
 Ranges = dict[str, dict[int, tuple[int, int]]]
+_METADATA = "metadata"
 _OFFSETS = "offsets"
 _COMMITS = "commits"
 #: By checkpoint: the start of its query, and the id of the query. The process that runs the micro-batches
@@ -55,11 +56,18 @@ class Progress:
         committed: The newest committed batch, or `NONE`.
         position: The next offsets, which are the end of the newest committed batch; None before the first
             start.
+        query: Id of the query; None if no batch has begun.
     """
 
     planned: int
     committed: int
     position: Offsets | None
+    query: str | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a batch has begun and is not committed."""
+        return self.committed < self.planned
 
 
 def query_id(spark: SparkSession, path: str, start: str | None) -> str:
@@ -74,7 +82,7 @@ def query_id(spark: SparkSession, path: str, start: str | None) -> str:
     cached = _ids.get(path)
     if cached is not None and cached[0] == start:
         return cached[1]
-    metadata = spark.read.schema("id STRING").json(f"{path}/metadata").collect()
+    metadata = spark.read.schema("id STRING").json(f"{path}/{_METADATA}").collect()
     query = str(metadata[0][0])
     if start is not None:
         cache_query_id(path, start, query)
@@ -86,10 +94,12 @@ def cache_query_id(path: str, start: str, query: str) -> None:
     _ids[path] = start, query
 
 
-def cache_position(path: str, start: str, progress: Progress) -> None:
-    """Keep the first offsets of the next batch in memory, so that the batch need not read the file."""
+def cache_progress(path: str, start: str, progress: Progress) -> None:
+    """Keep the query id and the first offsets of the next batch in memory, so that no file is read again."""
     if progress.position is not None:
         _batches[path] = start, progress.committed, progress.position, {}
+    if progress.query is not None:
+        cache_query_id(path, start, progress.query)
 
 
 def last_planned(spark: SparkSession, path: str) -> int:
@@ -118,13 +128,19 @@ def begin_times(spark: SparkSession, path: str) -> DataFrame | None:
 def is_interrupted(spark: SparkSession, path: str) -> bool:
     """Return whether the checkpoint holds a batch that has begun and is not committed."""
     planned, committed = _last_batches(spark, path)
-    return committed < planned
+    return Progress(planned, committed, None).is_interrupted
 
 
 def progress(spark: SparkSession, path: str) -> Progress:
     """Return the progress of the query of a checkpoint."""
     planned, committed = _last_batches(spark, path)
-    return Progress(planned, committed, begin_offsets(spark, path, committed + 1))
+    file = _begin_file(path, committed + 1)
+    # One job reads both files; a checkpoint without one of them is new, or damaged.
+    texts = None if planned == NONE else _texts(spark, f"{path}/{_METADATA}", file)
+    if texts is None:
+        return Progress(planned, committed, read_offsets(spark, file))
+    position = _offsets_in(texts[file.rpartition("/")[2]])
+    return Progress(planned, committed, position, json.loads(texts[_METADATA])["id"])
 
 
 def _last_batches(spark: SparkSession, path: str) -> tuple[int, int]:
@@ -140,7 +156,11 @@ def position(spark: SparkSession, path: str) -> Offsets | None:
 
 def begin_offsets(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
     """Return the first offsets of a batch, or None if the checkpoint does not have them."""
-    return read_offsets(spark, f"{path}/{_OFFSETS}/{batch_id - 1}" if batch_id else f"{path}/sources/0/0")
+    return read_offsets(spark, _begin_file(path, batch_id))
+
+
+def _begin_file(path: str, batch_id: int) -> str:
+    return f"{path}/{_OFFSETS}/{batch_id - 1}" if batch_id else f"{path}/sources/0/0"
 
 
 def end_offsets(spark: SparkSession, path: str, batch_id: int) -> Offsets | None:
@@ -242,10 +262,12 @@ def _offsets_of(end: object, topic: str) -> dict[int, int] | None:
 
 def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
     """Return the offsets in the last line of a file, or None if the file does not exist."""
-    lines = _lines(spark, file)
-    if lines is None:
-        return None
-    source: dict[str, dict[str, int]] = json.loads(lines[-1])
+    texts = _texts(spark, file)
+    return None if texts is None else _offsets_in(*texts.values())
+
+
+def _offsets_in(text: str) -> Offsets:
+    source: dict[str, dict[str, int]] = json.loads(text.splitlines()[-1])
     # Other sources than Kafka have numbers there.
     topics = {topic: offsets for topic, offsets in source.items() if isinstance(offsets, dict)}
     return {
@@ -255,8 +277,8 @@ def read_offsets(spark: SparkSession, file: str) -> Offsets | None:
 
 
 def _required(spark: SparkSession, path: str, file: str) -> list[str]:
-    lines = _lines(spark, f"{path}/{file}")
-    if lines is None:
+    texts = _texts(spark, f"{path}/{file}")
+    if texts is None:
         raise IngestError(
             f"the checkpoint at {path} is damaged: {file} is gone",
             "restore the checkpoint from a backup",
@@ -264,12 +286,16 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
             file=file,
             reason="damaged",
         )
-    return lines
+    return "".join(texts.values()).splitlines()
 
 
-def _lines(spark: SparkSession, file: str) -> list[str] | None:
-    texts = read_if_exists(lambda: spark.read.text(file, wholetext=True).collect())
-    return None if texts is None else str(texts[0][0]).splitlines()
+def _texts(spark: SparkSession, *files: str) -> dict[str, str] | None:
+    """Return the text of each file by its name without folders, or None if one does not exist."""
+    return read_if_exists(
+        lambda: dict(
+            spark.read.text(list(files), wholetext=True).select("_metadata.file_name", "value").collect()
+        )
+    )
 
 
 def _files(spark: SparkSession, *folders: str) -> list[str]:

@@ -69,6 +69,7 @@ def start_batches(
     location: str,
     output_mode: str = "append",
     started_as: str | None = None,
+    is_interrupted: bool | None = None,
 ) -> StreamingQuery:
     """Start a query that hands each micro-batch to `write_batch`.
 
@@ -81,6 +82,7 @@ def start_batches(
         location: Location of the checkpoint, as Spark reads it.
         output_mode: Spark's output mode for aggregations: `append`, `update` or `complete`.
         started_as: Id of this start, if `write_batch` reads the query id by it.
+        is_interrupted: Whether the checkpoint has an unfinished batch; None if it is not known.
 
     Raises:
         IngestError: A query of this name runs in the session.
@@ -100,7 +102,7 @@ def start_batches(
         .option("checkpointLocation", location)
         .foreachBatch(renewal.with_newest_credential(write_batch, settings.storage.source))
     )
-    query = start(stream, settings, records.sparkSession, location)
+    query = start(stream, settings, records.sparkSession, location, is_interrupted)
     if started_as is not None:
         # If the first batch is faster than this call, it reads the id from the file.
         checkpoint.cache_query_id(location, started_as, query.id)
@@ -112,6 +114,7 @@ def start(
     settings: Settings,
     spark: SparkSession,
     location: str,
+    is_interrupted: bool | None = None,
 ) -> StreamingQuery:
     """Finish the batch that an earlier run began, start the query, and keep its store open.
 
@@ -120,7 +123,7 @@ def start(
         TopiclakeError: The interrupted batch of an earlier run failed.
     """
     with storage_errors(settings.storage, location):
-        if checkpoint.is_interrupted(spark, location):
+        if checkpoint.is_interrupted(spark, location) if is_interrupted is None else is_interrupted:
             _finish_interrupted(stream)
         query = triggered(stream, settings.pipeline.trigger).start()
     renewal.follow(partial(progress.has_ended, query), spark, settings.storage)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -153,6 +154,29 @@ def test_each_topic_has_a_table_of_its_own(world):
     assert world.rows("a") == [1, 2, 3]
     assert world.rows("b", "city") == ["Niš"]
     assert world.paused() == {}
+
+
+def test_a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing(world, embedded):
+    _, addresses = embedded
+    world.parameters["topic"] += f",{world.prefix}-c"
+    schema_id = world.create("a", "b", "c")
+    for name in ("a", "b", "c"):
+        world.publish(name, schema_id, ids(1))
+    world.run()
+    for name in ("a", "b"):
+        world.publish(name, schema_id, ids(2, 3))
+    with FaultProxy(addresses.schema_registry_url) as proxy:
+        registry = world.settings().schema_registry.model_copy(update={"url": proxy.url})
+        settings = world.settings().model_copy(update={"schema_registry": registry})
+        query = ingest.start_ingest(world.spark, settings)
+        progress.await_caught_up(query, "availableNow")
+
+    assert [world.rows(name) for name in ("a", "b", "c")] == [[1, 2, 3], [1, 2, 3], [1]]
+    # Spark counts a record again each time that it reads the record.
+    assert sum(batch["numInputRows"] for batch in query.recentProgress) == 4
+    subjects = Counter(request.path.split("/")[-2] for request in proxy.requests if "?" not in request.path)
+    assert subjects == {f"{world.prefix}-a-value": 1, f"{world.prefix}-b-value": 1}
+    assert [world.writes(name) for name in ("a", "b", "c")] == [2, 2, 1]
 
 
 @pytest.mark.thorough("a further list of topics")
@@ -380,10 +404,11 @@ def test_what_was_paused_is_resumed_again_where_its_mark_failed_while_the_query_
             raise OSError("503")
         marked(*given)
 
-    made = ingest._topics
+    made = multi_topic.Topics.from_settings
     monkeypatch.setattr(multi_topic, "resume", lambda *_: None)
     monkeypatch.setattr(multi_topic, "mark_resumed", fails_once)
-    monkeypatch.setattr(ingest, "_topics", lambda *given: replace(made(*given), retry_seconds=0.0))
+    at_once = staticmethod(lambda *given: replace(made(*given), retry_seconds=0.0))
+    monkeypatch.setattr(multi_topic.Topics, "from_settings", at_once)
 
     world.run(max_offsets_per_trigger="2")
 

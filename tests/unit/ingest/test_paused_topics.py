@@ -31,4 +31,5 @@ def test_a_group_is_held_back_at_the_first_offset_of_each_partition():
 
 
 def test_a_resumption_has_each_range():
-    assert paused_topics.paused_spans(None, "/ledger", "a") == {0: [(3, 5), (5, 10)], 1: [(7, 8)]}
+    rows = paused_topics.paused(None, "/ledger")["a"]
+    assert paused_topics.spans_by_partition(rows) == {0: [(3, 5), (5, 10)], 1: [(7, 8)]}

@@ -8,18 +8,22 @@ from topiclake.errors import IngestError
 from topiclake.ingest import multi_topic
 
 
-def refusal(location, topic, others=()):
+def require_own_table(location, topic, others=()):
     template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
+    topics = SimpleNamespace(template=template)
+    multi_topic._require_own_table(topics, topic, multi_topic._owners(topics, (topic, *others)))
+
+
+def refusal(location, topic, others=()):
     with pytest.raises(IngestError) as raised:
-        multi_topic._require_own_table(SimpleNamespace(template=template), topic, (topic, *others))
+        require_own_table(location, topic, others)
     return raised.value.fields["reason"]
 
 
 def test_topics_that_differ_by_case_only_have_one_table_in_a_catalog():
     assert refusal("lake.raw.{topic}", "gps", ["GPS"]) == "table_name"
     assert refusal("lake.raw.{topic}", "gps_QUARANTINE") == "quarantine_of_another"
-    template = SimpleNamespace(table="/lake/{topic}", quarantine="/lake/{topic}_quarantine")
-    multi_topic._require_own_table(SimpleNamespace(template=template), "gps", ("GPS", "gps"))
+    require_own_table("/lake/{topic}", "gps", ["GPS"])
 
 
 @pytest.mark.parametrize("location", ["lake.raw.{topic}", "/lake/{topic}"])
@@ -40,5 +44,4 @@ def test_a_topic_with_a_dot_has_no_named_table():
     ],
 )
 def test_other_topics_have_tables(location, topic):
-    template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
-    multi_topic._require_own_table(SimpleNamespace(template=template), topic, (topic, "ships"))
+    require_own_table(location, topic, ["ships"])

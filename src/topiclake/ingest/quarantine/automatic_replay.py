@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,12 +19,11 @@ from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import TopiclakeError
-from topiclake.ingest import targets
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine.replay import replay_quarantine
 from topiclake.ingest.row_transform import Function
-from topiclake.ingest.targets import Target
 from topiclake.reasons import UNKNOWN_SCHEMA_ID
+from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, progress
 
@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 EVERY_SECONDS = 60
 #: Number of unknown schemas that are checked, at most; those of the most records come first.
 _MOST = 100
+#: Number of topics that are checked in parallel.
+_MAX_THREADS = 8
 
 
 @dataclass
@@ -40,23 +42,25 @@ class _Waiting:
 
     Attributes:
         settings: The configuration of the topic.
-        target: The tables of the topic.
+        quarantine: Resolved location of the quarantine.
         transform: The transform of its rows.
         version: Version of the quarantine when it was last read; None before the first read.
         ids: Schemas that its records wait for.
         replayed: Schemas whose records were replayed; records that still wait have another problem.
+        registry: The registry, once records wait: its client is not cheap, and usually no record waits.
     """
 
     settings: Settings
-    target: Target
+    quarantine: str
     transform: Function | None
     version: int | None = None
     ids: list[int] = field(default_factory=list)
     replayed: set[int] = field(default_factory=set)
+    registry: SchemaRegistry | None = None
 
     def read(self, spark: SparkSession) -> None:
         """Read the schemas that records wait for, if the quarantine has changed since the last read."""
-        path = self.target.quarantine
+        path = self.quarantine
         if not delta.is_table(spark, path):
             return
         version = delta.latest_version(spark, path)
@@ -77,7 +81,11 @@ class _Waiting:
     def registered_ids(self) -> set[int]:
         """Return the schemas that the registry knows now."""
         ids = [schema_id for schema_id in self.ids if schema_id not in self.replayed]
-        schemas, _, _ = self.target.schemas.registry.by_ids(ids)
+        if not ids:
+            return set()
+        if self.registry is None:
+            self.registry = SchemaRegistry.from_settings(self.settings.schema_registry)
+        schemas, _, _ = self.registry.by_ids(ids)
         return set(schemas)
 
 
@@ -112,13 +120,19 @@ def _check_topics(
     spark: SparkSession, settings: Settings, transform: Function | None, states: dict[str, _Waiting]
 ) -> None:
     """Check each topic; `states` keeps the state between checks. Errors are only logged."""
+
+    def check(topic: str) -> None:
+        with _problems_logged(f"topic {topic}"):
+            if topic not in states:
+                of_topic = settings.for_topic(topic)
+                quarantine = mount.resolve_table(settings.storage, of_topic.pipeline.quarantine_path)
+                states[topic] = _Waiting(of_topic, quarantine, transform)
+            _replay(spark, states[topic])
+
     with _problems_logged(f"pipeline {settings.name}"):
-        for topic in _topics(spark, settings):
-            with _problems_logged(f"topic {topic}"):
-                if topic not in states:
-                    topic_settings = settings.for_topic(topic)
-                    states[topic] = _Waiting(topic_settings, targets.target(topic_settings), transform)
-                _replay(spark, states[topic])
+        topics = _topics(spark, settings)
+        with ThreadPoolExecutor(_MAX_THREADS) as threads:
+            list(threads.map(check, topics))
 
 
 @contextmanager

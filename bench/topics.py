@@ -1,0 +1,201 @@
+"""The costs of a micro-batch of many topics: Topiclake's ingest against bare Delta appends of the same rows.
+
+Preloads the topics and drains them in batches with the same number of records of each topic, each side in a
+separate process, in rounds. `floor` decodes with `from_avro` alone and appends the rows of each topic in
+foreachBatch, as many commits side by side as the ingest makes. Prints the median seconds of a batch (Spark's
+`triggerExecution`), and the ratio to the floor with its spread. Not counted: the first batch, which creates
+the tables.
+
+    python -m bench.topics --topics 100 --records 50 --batches 3
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.streaming import StreamingQuery
+from rich.table import Table
+
+from bench.drain import batch_seconds, start_spark, topiclake
+from bench.gps_ingest import values
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from topiclake.config.load import load_settings
+from topiclake.config.settings import Settings
+from topiclake.ingest.multi_topic import MAX_THREADS
+from topiclake.kafka import client as kafka_client
+from topiclake.kafka import source as kafka_source
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake_examples.gps import tracks as gps_tracks
+
+SIDES = ("floor", "topiclake")
+
+
+def names(topics: int) -> list[str]:
+    """Return the names of the topics."""
+    return [f"topics-{number:03d}" for number in range(topics)]
+
+
+def load(topics: int, records: int, folder: Path) -> Settings:
+    """Return a configuration that reads `records` of each topic in a batch, into tables in `folder`."""
+    parameters = {
+        "env": "local",
+        "topic": ",".join(names(topics)),
+        "table_path": f"{folder}/tables/{{topic}}",
+        "checkpoint_path": f"{folder}/checkpoint",
+        "storage": folder.as_uri(),
+        "max_offsets_per_trigger": str(topics * records),
+    }
+    return load_settings("gps", parameters, conf=PROJECT / "conf")
+
+
+def preload(settings: Settings, records: int) -> None:
+    """Create the topics with `records` records each, and a subject with a separate schema for each topic."""
+    client = kafka_client.client_settings(settings.kafka)
+    topics = settings.pipeline.topics
+    admin = AdminClient(client)
+    for created in admin.create_topics([NewTopic(topic, 1) for topic in topics]).values():
+        created.result()
+    registry = SchemaRegistry.from_settings(settings.schema_registry)
+    tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
+    producer = Producer(client)
+    for topic in topics:
+        schema_id = registry.register(f"{topic}-value", json.dumps(gps_tracks.GPS_SCHEMA | {"doc": topic}))
+        for value in values([schema_id], tracks, records):
+            producer.produce(topic, value=value)
+        producer.poll(0)
+    producer.flush()
+
+
+def floor(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    """Drain with Spark and Delta alone: no registry, no check of a record, no transaction id."""
+    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
+    records = spark.readStream.format("kafka").options(**options).load()
+    writer = records.writeStream.foreachBatch(partial(_append, settings))
+    checkpoint = settings.pipeline.checkpoint_path
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def _append(settings: Settings, records: DataFrame, _: int) -> None:
+    """Append the rows of each topic, side by side; Kafka is read once."""
+    payload = F.expr("substring(value, 6, length(value) - 5)")
+    event = from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
+    cached = records.coalesce(os.cpu_count() or 2).persist()
+    rows = cached.select("topic", event, F.struct("partition", "offset").alias("_kafka"))
+
+    def append(topic: str) -> None:
+        of_topic = rows.where(F.col("topic") == topic).select("event.*", "_kafka")
+        of_topic.write.format("delta").mode("append").save(_table(settings, topic))
+
+    with ThreadPoolExecutor(MAX_THREADS) as threads:
+        # Each call copies Spark's local properties, which threads must not share.
+        appends = [
+            threads.submit(inheritable_thread_target(records.sparkSession)(partial(append, topic)))
+            for topic in settings.pipeline.topics
+        ]
+        for appended in appends:
+            appended.result()
+    cached.unpersist()
+
+
+def _table(settings: Settings, topic: str) -> str:
+    return settings.pipeline.location.replace("{topic}", topic)
+
+
+def drain(side: str, topics: int, records: int, folder: Path) -> None:
+    """Drain the topics by one side, and print the seconds of its batches and the rows of each table."""
+    spark = start_spark(side)
+    settings = load(topics, records, folder)
+    started = time.monotonic()
+    query = floor(spark, settings) if side == "floor" else topiclake(spark, settings)
+    seconds = time.monotonic() - started
+    tables = [spark.read.format("delta").load(_table(settings, topic)) for topic in settings.pipeline.topics]
+    rows = [table.agg(F.count("*"), F.sum("_kafka.offset")).collect()[0] for table in tables]
+    # The last batch of availableNow may be one without records.
+    print(
+        json.dumps({"seconds": seconds, "batches": batch_seconds(query), "sums": [list(row) for row in rows]})
+    )
+    spark.stop()
+
+
+def in_process(side: str, topics: int, records: int, folder: Path) -> Run:
+    """Call `drain` in a separate process, and return the printed result."""
+    target = folder / side
+    shutil.rmtree(target, ignore_errors=True)
+    options = ["--topics", str(topics), "--records", str(records), "--side", side, "--folder", str(target)]
+    command = [sys.executable, "-m", "bench.topics", *options]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def report(results: dict[str, list[Run]], topics: int, records: int) -> None:
+    """Print the medians; ratios are those within one round."""
+    medians: dict[str, list[float]] = {
+        side: [statistics.median(run["batches"][1:]) for run in runs] for side, runs in results.items()
+    }
+    table = Table(title=f"{topics} topics, {records} records of each in a batch")
+    for column in ("", "first batch, s", "later batches, s (min – max)", "ratio to the floor (min – max)"):
+        table.add_column(column, justify="right" if column else "left")
+    for side, runs in results.items():
+        first = statistics.median(run["batches"][0] for run in runs)
+        ratios = [own / other for own, other in zip(medians[side], medians["floor"], strict=True)]
+        later = [seconds for run in runs for seconds in run["batches"][1:]]
+        table.add_row(side, f"{first:.1f}", spread(later), spread(ratios))
+    console.print(table)
+    console.print("counts and sums of all tables agree")
+
+
+def verify(results: dict[str, list[Run]], topics: int, expected: int) -> None:
+    """Check that each table of each run has each record of its topic once."""
+    sums = [[expected, expected * (expected - 1) // 2]] * topics
+    for side, runs in results.items():
+        if any(run["sums"] != sums for run in runs):
+            raise click.ClickException(f"tables of {side} do not have {expected} records each")
+
+
+@click.command()
+@click.option("--topics", default=100, show_default=True)
+@click.option("--records", default=50, show_default=True, help="Records of each topic in a batch.")
+@click.option("--batches", default=3, show_default=True, help="Batches after the first one.")
+@click.option("--rounds", default=1, show_default=True)
+@click.option("--side", type=click.Choice(SIDES), hidden=True)
+@click.option("--folder", type=click.Path(path_type=Path), hidden=True)
+def main(topics: int, records: int, batches: int, rounds: int, side: str | None, folder: Path | None) -> None:
+    """Run the rounds on a separate broker and registry."""
+    if side is not None and folder is not None:
+        drain(side, topics, records, folder)
+        return
+    with own_services("bench") as (home, addresses):
+        os.environ |= addresses.environment()
+        preload(load(topics, records, home), records * (batches + 1))
+        results = in_rounds(
+            SIDES,
+            rounds,
+            lambda name: in_process(name, topics, records, home),
+            lambda run: "batches of " + ", ".join(f"{seconds:.1f}" for seconds in run["batches"]) + " s",
+        )
+        verify(results, topics, records * (batches + 1))
+        report(results, topics, records)
+
+
+if __name__ == "__main__":
+    main()
