@@ -28,6 +28,7 @@ from .schema_registry.registry import SchemaRegistry
 from .sinks.archive import start_archive
 from .sinks.avro_records import propose_schemas
 from .sinks.avro_topic import avro_batches, start_avro_writer, write_avro
+from .sinks.changes import apply_changes, changes_view, purge_changes
 from .sinks.console import start_console
 from .sinks.delta_table import delta_batches
 from .sinks.files import create_files_table, start_files
@@ -54,9 +55,11 @@ __all__ = [
     "Sink",
     "SinkBatch",
     "Windows",
+    "apply_changes",
     "audit_ingest",
     "avro_batches",
     "await_caught_up",
+    "changes_view",
     "client_settings",
     "create_files_table",
     "create_view",
@@ -79,6 +82,7 @@ __all__ = [
     "paused_topics",
     "plan_ingest",
     "propose_schemas",
+    "purge_changes",
     "quarantine_reasons",
     "quarantine_rows",
     "quarantine_summary",

@@ -18,6 +18,9 @@ WRONG_SCHEMA_TYPE = "wrong_schema_type"
 INCOMPATIBLE_SCHEMA = "incompatible_schema"
 UNDECODABLE = "undecodable"
 REFUSED_BY_TABLE = "refused_by_table"
+NO_KEY = "no_key"
+NO_ORDER = "no_order"
+UNAVAILABLE_VALUE = "unavailable_value"
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,21 @@ REASONS = {
     REFUSED_BY_TABLE: Reason(
         "The row breaks a CHECK, NOT NULL, CHAR(n) or VARCHAR(n) of the table; the detail says which.",
         "Fix the producer, or drop the constraint; then replay.",
+        may_replay=True,
+    ),
+    NO_KEY: Reason(
+        "A change has null in one of its keys, so it belongs to no row.",
+        "Fix the producer, or choose other keys.",
+        may_replay=False,
+    ),
+    NO_ORDER: Reason(
+        "A change has null in one of the columns of sequence_by, or it is a truncate without sequence_by.",
+        "Fix the producer, or choose another sequence_by.",
+        may_replay=False,
+    ),
+    UNAVAILABLE_VALUE: Reason(
+        "A change has Debezium's placeholder for an unchanged large value, and the table has no such row.",
+        "Take a new snapshot of the row, or set the source table's REPLICA IDENTITY to FULL.",
         may_replay=True,
     ),
 }

@@ -22,7 +22,7 @@ READINGS = [
     {"sensor": "boiler", "celsius": 79.0, "at": "2026-03-01T10:20:00Z"},
 ]
 #: Pages whose blocks of Python are one example.
-PAGES = ["transforms.md", "own_sinks.md"]
+PAGES = ["transforms.md", "own_sinks.md", "changes.md"]
 TRIP = {"type": "record", "name": "Trip", "fields": [{"name": "miles", "type": "long"}]}
 
 

@@ -16,7 +16,9 @@ _OUTAGE = "tests/integration/schema_registry/test_registry_outage.py"
 _REGISTRY = "tests/integration/schema_registry/test_registry_faults.py"
 _THREADS = "tests/unit/schema_registry/test_threads.py"
 _LATE = "tests/integration/sinks/test_late.py"
+_CHANGES = "tests/spark/changes/test_rows.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
+_NEWEST_CHANGE = "the_newest_change_of_each_key_is_its_row_however_changes_arrive"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
 _ABORTED = "records_of_aborted_transactions_are_left_out_and_rows_of_them_named"
 _ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
@@ -548,5 +550,45 @@ FAULTS = (
         "",
         "tests/spark/delta/test_delta.py",
         "a_table_that_another_process_makes_is_seen_by_a_session_that_looked_before",
+    ),
+    Fault(
+        "an older change does not replace a newer row",
+        "changes/clauses",
+        "whenMatchedUpdate(condition=is_newer,",
+        "whenMatchedUpdate(condition=F.lit(True),",
+        _CHANGES,
+        _NEWEST_CHANGE,
+    ),
+    Fault(
+        "the table keeps deletions",
+        "changes/batch",
+        ".isin(UPSERT, DELETE)",
+        ".isin(UPSERT)",
+        _CHANGES,
+        _NEWEST_CHANGE,
+    ),
+    Fault(
+        "the newest change of a batch is the row of its key",
+        "changes/newest",
+        "F.max_by(F.struct(*others), order.key())",
+        "F.min_by(F.struct(*others), order.key())",
+        _CHANGES,
+        _NEWEST_CHANGE,
+    ),
+    Fault(
+        "a MERGE that is repeated is skipped",
+        "delta/merge",
+        'f"{_COMMAND}txnVersion": str(batch_id)',
+        'f"{_COMMAND}txnVersion": str(id(metadata))',
+        _CHANGES,
+        _NEWEST_CHANGE,
+    ),
+    Fault(
+        "a change that is older than a truncate does not count",
+        "changes/batch",
+        "changes.where(last.precedes())",
+        "changes",
+        _CHANGES,
+        "a_truncate_deletes_all_older_rows_and_later_ones_that_are_older",
     ),
 )

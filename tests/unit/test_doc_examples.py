@@ -34,6 +34,7 @@ PROJECT = Path(__file__).parents[2]
 EXECUTED = {
     "README.md": "tests/docs/test_readme.py",
     "audit.md": "tests/notebooks/test_guides.py",
+    "changes.md": "tests/docs/test_docstrings.py",
     "environments.md": "tests/notebooks/test_guides.py",
     "jobs.md": "tests/notebooks/test_guides.py",
     "own_sinks.md": "tests/docs/test_docstrings.py",

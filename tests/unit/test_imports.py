@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: A room imports rooms on lower floors; rooms on one floor do not know each other.
 FLOORS = [
     {"ingest", "sinks"},
+    {"changes"},
     {"sources", "monitoring"},
     {"formats", "streaming"},
     {"schema_registry", "kafka", "storage", "delta"},

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
+from delta.tables import DeltaMergeBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,25 +31,59 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
     """
     keys_match = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in keys]
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
-    with _committed_as(rows.sparkSession, writer, batch_id):
-        (
-            catalog.delta_table(rows.sparkSession, path)
-            .alias("old")
-            .merge(rows.alias("new"), reduce(Column.__and__, keys_match))
-            .withSchemaEvolution()
-            .whenMatchedUpdateAll()
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+    execute_once(
+        rows,
+        path,
+        reduce(Column.__and__, keys_match),
+        lambda merge: merge.whenMatchedUpdateAll().whenNotMatchedInsertAll(),
+        writer=writer,
+        batch_id=batch_id,
+        commit={},
+    )
+
+
+def execute_once(
+    rows: DataFrame,
+    path: str,
+    condition: Column,
+    clauses: Callable[[DeltaMergeBuilder], DeltaMergeBuilder],
+    *,
+    writer: str,
+    batch_id: int,
+    commit: Mapping[str, object],
+) -> None:
+    """Execute one MERGE, unless `writer` has committed batch `batch_id` already. New columns are added.
+
+    If another writer was faster, the MERGE is repeated on the newest version.
+
+    Args:
+        rows: The source, with the alias `new`; the table has the alias `old`.
+        path: Location of the table, which exists.
+        condition: The rows that match.
+        clauses: Adds the clauses of the MERGE.
+        writer: Name of the writer.
+        batch_id: Number of the batch.
+        commit: Metadata that the table's history keeps as JSON, with writer and batch.
+    """
+    spark = rows.sparkSession
+
+    def execute() -> None:
+        merge = catalog.delta_table(spark, path).alias("old").merge(rows.alias("new"), condition)
+        clauses(merge.withSchemaEvolution()).execute()
+
+    with _committed_as(spark, writer, batch_id, commit):
+        delta.retry_conflicts(execute)
 
 
 @contextmanager
-def _committed_as(spark: SparkSession, writer: str, batch_id: int) -> Iterator[None]:
+def _committed_as(
+    spark: SparkSession, writer: str, batch_id: int, commit: Mapping[str, object]
+) -> Iterator[None]:
     """Make Delta's commands commit as batch `batch_id` of `writer`, or skip that batch.
 
     `spark` must be the session of the query, since these are settings of the whole session.
     """
-    metadata = json.dumps({"writer": writer, "batch_id": batch_id})
+    metadata = json.dumps({"writer": writer, "batch_id": batch_id} | dict(commit))
     settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: metadata}
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -6,7 +6,7 @@ A table has a location: a path, or a name in a catalog (`config/table_name`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -62,7 +62,12 @@ _CREATION_SECONDS = 5
 
 
 def ensure_table(
-    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str = ""
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    comment: str = "",
+    cluster_by: Sequence[str] = (),
 ) -> None:
     """Create an empty Delta table at `path` if it does not exist; an existing table does not change.
 
@@ -74,6 +79,7 @@ def ensure_table(
         schema: Its columns.
         properties: Its table properties.
         comment: Description of the table.
+        cluster_by: Columns whose similar values Delta puts into the same files.
 
     Raises:
         StorageError: The folder has files, but no table. Or the schema of the name does not exist.
@@ -88,7 +94,7 @@ def ensure_table(
     )
     try:
         with catalog.catalog_errors(path):
-            tries(_create, spark, path, schema, properties, comment)
+            tries(_create, spark, path, schema, properties, comment, cluster_by)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
             if table_name.is_name(path):
@@ -120,12 +126,19 @@ def _was_slower(error: BaseException) -> bool:
 
 
 def _create(
-    spark: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], comment: str
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    comment: str,
+    cluster_by: Sequence[str],
 ) -> None:
     if table_name.is_name(path):
-        _create_named(spark, path, schema, properties, comment)
+        _create_named(spark, path, schema, properties, comment, cluster_by)
         return
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    if cluster_by:
+        builder = builder.clusterBy(*map(quoted, cluster_by))
     if comment:
         builder = builder.comment(comment)
     for name, value in properties.items():
@@ -144,15 +157,21 @@ def _create(
 
 
 def _create_named(
-    spark: SparkSession, name: str, schema: StructType, properties: Mapping[str, str], comment: str
+    spark: SparkSession,
+    name: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    comment: str,
+    cluster_by: Sequence[str],
 ) -> None:
     catalog.require_allowed(spark, name)
     # Delta's builder does not know names of three parts.
     described = f" COMMENT {literal(comment)}" if comment else ""
+    clustered = f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})" if cluster_by else ""
     listed = f" TBLPROPERTIES ({_pairs(properties)})" if properties else ""
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table_name.quoted(name)} ({_fields(schema)}) USING delta"
-        f"{described}{listed}"
+        f"{clustered}{described}{listed}"
     )
     if not columns(spark, name):
         # The user has created an external table without columns.
@@ -344,6 +363,11 @@ def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]
         spark.sql(f"ALTER TABLE {catalog.identifier(path)} SET TBLPROPERTIES ({_pairs(properties)})")
 
 
+def add_columns(spark: SparkSession, path: str, new_columns: StructType) -> None:
+    """Add columns to the table at `path`."""
+    spark.sql(f"ALTER TABLE {catalog.identifier(path)} ADD COLUMNS ({_fields(new_columns)})")
+
+
 def quoted(name: str) -> str:
     """Return the name of a column, or a path, quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
@@ -374,6 +398,22 @@ def write_with_retries(write: Callable[[], None], forget: Callable[[], None]) ->
         reraise=True,
     )
     tries(write)
+
+
+def retry_conflicts(write: Callable[[], None]) -> None:
+    """Write, and repeat the write while other writers are faster.
+
+    Args:
+        write: Writes; it must be safe to repeat.
+    """
+    tries = Retrying(retry=retry_if_exception(_is_faster), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+    tries(write)
+
+
+def _is_faster(error: BaseException) -> bool:
+    """Return whether the error of a command shows that another writer was faster."""
+    is_of_spark = isinstance(error, (PySparkException, Py4JError))
+    return is_of_spark and any(code in str(error) for code in _CONFLICT)
 
 
 def _is_outdated(error: BaseException) -> bool:

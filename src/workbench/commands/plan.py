@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from topiclake.reasons import TOMBSTONE
+
 #: Keys of the notebook's exit value, a `topiclake.ingest.plan.IngestPlan`.
 KEYS = frozenset({"pipeline", "records", "has_changes", "ranges", "tables"})
 #: The exit code of a plan with changes, as in `terraform plan -detailed-exitcode`.
@@ -21,7 +23,7 @@ def print_plan(console: Console, plan: Mapping[str, Any]) -> None:
     for table in plan["tables"]:
         _print_table(console, table, plan["value_format"])
         # Records without a value say nothing about the format of values.
-        if not table["sample"].get("ok") and table["sample"].keys() - {"tombstone"}:
+        if not table["sample"].get("ok") and table["sample"].keys() - {TOMBSTONE}:
             file = f"conf/pipelines/{plan['pipeline']}.yaml"
             console.print(
                 f"✗ no sampled record would become a row; try: another value_format in {file}",

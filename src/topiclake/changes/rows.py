@@ -1,0 +1,170 @@
+"""Changes as rows of their table: columns, order, operation, and the reason of a rejected change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from topiclake.changes.order import CDC_COLUMN, Order
+from topiclake.changes.rules import ChangeRules
+from topiclake.formats import envelope as envelopes
+from topiclake.formats.envelope import DELETE, SKIP, TRUNCATE, UPSERT, WITHOUT_VALUE, Envelope
+from topiclake.reasons import NO_KEY, NO_ORDER, UNDECODABLE
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN
+
+#: The column of a change that its table does not have: `STRUCT<operation STRING, reason STRING,
+#: detail STRING, unavailable ARRAY<STRING>, row_json STRING>`.
+CHANGE_COLUMN = "_change"
+OPERATION_FIELD, REASON_FIELD = f"{CHANGE_COLUMN}.operation", f"{CHANGE_COLUMN}.reason"
+DELETED, DELETED_AT = "deleted", "deleted_at"
+
+_TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN)
+
+
+@dataclass(frozen=True)
+class ChangeRows:
+    """The columns of changes.
+
+    Attributes:
+        rules: The rules by which changes become rows.
+        order: The order of the changes of a key.
+        schema: The columns of the rows of the stream, opened.
+    """
+
+    rules: ChangeRules
+    order: Order
+    schema: StructType
+
+    @classmethod
+    def of(cls, rows: DataFrame, rules: ChangeRules) -> ChangeRows:
+        """Return the columns of a stream's changes.
+
+        Raises:
+            ConfigError: A rule names a column that the rows don't have, or that has no order.
+        """
+        schema = envelopes.opened(rows).schema
+        order = Order.of(schema, rules.sequence_by, KAFKA_COLUMN)
+        found = cls(rules, order, schema)
+        envelope = found._envelope()
+        rules.require_columns(
+            [*envelope.fields, *(key for key in envelope.keys if key not in envelope.fields)]
+        )
+        return found
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """Return the changes with the columns of their table, `_cdc` and `_change`.
+
+        Columns of a deletion are null, except keys and `_cdc`. So are unavailable values.
+        """
+        rows = envelopes.opened(rows)
+        envelope = self._envelope()
+        keys = {key: self._key(envelope, key) for key in self.rules.keys}
+        has_no_key = reduce(Column.__or__, (column.isNull() for column in keys.values()))
+        operation = self._operation(envelope, has_no_key)
+        kinds = rows.select(*(column.alias(name) for name, column in envelope.fields.items())).schema
+        unavailable = self._unavailable(envelope, kinds) if envelope.has_unavailable else {}
+        reason, detail = self._reason(operation, has_no_key)
+        is_deletion = operation.isin(DELETE, TRUNCATE)
+        columns = [column.alias(name) for name, column in keys.items()]
+        for name, column in envelope.fields.items():
+            if name not in keys and self.rules.is_in_table(name):
+                is_unknown = is_deletion | unavailable[name] if name in unavailable else is_deletion
+                columns.append(F.when(~F.coalesce(is_unknown, F.lit(False)), column).alias(name))
+        named = [F.when(is_it, F.lit(name)) for name, is_it in unavailable.items()]
+        kept = _names(named)
+        change = (
+            operation.alias("operation"),
+            reason.alias("reason"),
+            detail.alias("detail"),
+            F.when(operation == UPSERT, kept).otherwise(_names([])).alias("unavailable"),
+            # Only changes that may be rejected need it.
+            F.when(reason.isNotNull() | (F.size(kept) > 0), F.to_json(F.struct("*"))).alias("row_json"),
+        )
+        cdc = [*self.order.values(), *self._deletion(is_deletion)]
+        return rows.select(*columns, F.struct(*cdc).alias(CDC_COLUMN), F.struct(*change).alias(CHANGE_COLUMN))
+
+    def table_schema(self, rows: DataFrame) -> StructType:
+        """Return the columns of the table that the changes of a stream need."""
+        prepared = self.prepare(rows).drop(CHANGE_COLUMN)
+        fields = [StructField(field.name, field.dataType) for field in prepared.schema]
+        fields[-1] = StructField(CDC_COLUMN, _nullable(fields[-1].dataType))
+        return StructType(fields)
+
+    def _envelope(self) -> Envelope:
+        return envelopes.read(self.rules.envelope, self.schema, KEY_COLUMN, _TECHNICAL)
+
+    def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
+        operation = envelope.operation
+        for condition, meaning in (
+            (self.rules.apply_as_truncates, TRUNCATE),
+            (self.rules.apply_as_deletes, DELETE),
+        ):
+            if condition is not None:
+                is_it = (envelope.operation == UPSERT) & F.coalesce(F.expr(condition), F.lit(False))
+                operation = F.when(is_it, meaning).otherwise(operation)
+        # A tombstone has no columns. Without a key or an order, only the delete before it can be applied.
+        of_tombstone = F.when(has_no_key | self.order.is_missing(), SKIP).otherwise(DELETE)
+        return F.when(operation == WITHOUT_VALUE, of_tombstone).otherwise(operation)
+
+    def _key(self, envelope: Envelope, key: str) -> Column:
+        found = [envelope.fields[key]] if key in envelope.fields else []
+        return F.coalesce(*found, *envelope.keys.get(key, ()))
+
+    def _unavailable(self, envelope: Envelope, kinds: StructType) -> dict[str, Column]:
+        found = {}
+        for name, column in envelope.fields.items():
+            is_it = envelopes.is_unavailable(column, kinds[name].dataType)
+            if is_it is not None and name not in self.rules.keys and self.rules.is_in_table(name):
+                found[name] = is_it
+        return found
+
+    def _reason(self, operation: Column, has_no_key: Column) -> tuple[Column, Column]:
+        needs_key = operation.isin(UPSERT, DELETE)
+        needs_order = operation.isin(UPSERT, DELETE, TRUNCATE)
+        is_lost_truncate = (operation == TRUNCATE) & F.lit(not self.rules.truncates)
+        no_order = needs_order & self.order.is_missing()
+        names = ", ".join((*self.rules.sequence_by, *(self.order.position or ())))
+        found: list[tuple[Column, str, str]] = [
+            (
+                operation.isNull(),
+                UNDECODABLE,
+                "the change has an unknown operation, or neither one nor a row",
+            ),
+            (needs_key & has_no_key, NO_KEY, f"one of {', '.join(self.rules.keys)} is null"),
+            (no_order, NO_ORDER, f"one of {names} is null"),
+            (is_lost_truncate, NO_ORDER, "a truncate needs sequence_by"),
+        ]
+        reason, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
+        for condition, code, text in reversed(found):
+            reason = F.when(condition, code).otherwise(reason)
+            detail = F.when(condition, text).otherwise(detail)
+        return reason, detail
+
+    @staticmethod
+    def _deletion(is_deletion: Column) -> list[Column]:
+        deleted = F.coalesce(is_deletion, F.lit(False))
+        return [deleted.alias(DELETED), F.when(deleted, F.current_timestamp()).alias(DELETED_AT)]
+
+
+def _nullable(kind: DataType) -> DataType:
+    """Return a type whose fields are nullable: a user's older rows have no `_cdc`."""
+    if not isinstance(kind, StructType):
+        return kind
+    return StructType([StructField(field.name, _nullable(field.dataType)) for field in kind])
+
+
+def _names(found: list[Column]) -> Column:
+    """Return the names that are not null."""
+    if not found:
+        return F.array().cast("array<string>")
+    return F.array_distinct(F.filter(F.array(*found), lambda name: name.isNotNull()))
+
+
+def data_columns(schema: StructType, keys: tuple[str, ...]) -> dict[str, DataType]:
+    """Return the columns of changes that are neither keys nor of Topiclake."""
+    others = {*keys, CDC_COLUMN, CHANGE_COLUMN}
+    return {field.name: field.dataType for field in schema if field.name not in others}

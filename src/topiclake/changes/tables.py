@@ -1,0 +1,109 @@
+"""Tables of changed rows: create and check them, hide their deletions, and purge old ones."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, BooleanType, StructType
+
+from topiclake.changes.order import CDC_COLUMN
+from topiclake.changes.rows import DELETED, DELETED_AT, ChangeRows
+from topiclake.changes.rules import PROPERTY
+from topiclake.delta import catalog
+from topiclake.delta import table as delta
+from topiclake.errors import ConfigError
+
+#: Delta clusters a table by four columns at most, of types that have statistics.
+_MOST_CLUSTERED = 4
+_NOT_CLUSTERED = (BinaryType, BooleanType, StructType)
+_DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def ensure(
+    spark: SparkSession, path: str, schema: StructType, rows: ChangeRows, *, deletion_vectors: bool
+) -> None:
+    """Create the table of changes, or check that the existing one fits their rules.
+
+    Args:
+        spark: The session.
+        path: Location of the table.
+        schema: The table's columns.
+        rows: The rules and the order of the changes.
+        deletion_vectors: Whether a new table marks old rows in files instead of writing the files again.
+
+    Raises:
+        ConfigError: The table has other keys or another order.
+        StorageError: The table forgets its writers, or its folder has other files.
+    """
+    identity = rows.rules.identity(rows.order.columns)
+    properties = {PROPERTY: identity} | (_DELETION_VECTORS if deletion_vectors else {})
+    clustered = [key for key in rows.rules.keys if not isinstance(schema[key].dataType, _NOT_CLUSTERED)][
+        :_MOST_CLUSTERED
+    ]
+    delta.ensure_table(spark, path, schema, properties, cluster_by=clustered)
+    found = delta.properties(spark, path)
+    delta.require_lasting_writers(path, found)
+    if found.get(PROPERTY, identity) != identity:
+        raise ConfigError(
+            f"the table at {path} has rows by the rules {found[PROPERTY]}, and the rules are now {identity}",
+            "use the earlier rules, or another table",
+            table=path,
+            found=found[PROPERTY],
+            expected=identity,
+            reason="rules",
+        )
+    _adopt(spark, path, schema, rows)
+    if PROPERTY not in found:
+        delta.set_properties(spark, path, {PROPERTY: identity})
+
+
+def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows) -> None:
+    """Add the technical columns to a table that a user has created.
+
+    Raises:
+        ConfigError: It lacks a key, or its `_cdc` has other fields.
+    """
+    columns = delta.read(spark, path).schema
+    for key in rows.rules.keys:
+        if key not in columns.fieldNames():
+            raise ConfigError(
+                f"the table at {path} has no column {key}, a key",
+                "name other keys, or use another table",
+                table=path,
+                column=key,
+                reason="no_key_column",
+            )
+    missing = [field for field in schema if field.name not in columns.fieldNames()]
+    if missing:
+        delta.add_columns(spark, path, StructType(missing))
+    elif columns[CDC_COLUMN].dataType.simpleString() != schema[CDC_COLUMN].dataType.simpleString():
+        raise ConfigError(
+            f"the table at {path} has another column {CDC_COLUMN}",
+            "use another table",
+            table=path,
+            found=columns[CDC_COLUMN].dataType.simpleString(),
+            expected=schema[CDC_COLUMN].dataType.simpleString(),
+            reason="order",
+        )
+
+
+def current_rows(table: DataFrame) -> DataFrame:
+    """Return the rows of a table of changes without deletions and without `_cdc`."""
+    is_deleted = F.coalesce(F.col(f"{CDC_COLUMN}.{DELETED}"), F.lit(False))
+    return table.where(~is_deleted).drop(CDC_COLUMN)
+
+
+def purge(spark: SparkSession, path: str, older_than_seconds: int) -> int:
+    """Remove deletions that were applied before a time from the table; return their number."""
+    condition = (
+        f"{CDC_COLUMN}.{DELETED} AND {CDC_COLUMN}.{DELETED_AT} < "
+        f"current_timestamp() - make_dt_interval(0, 0, 0, {older_than_seconds})"
+    )
+    statement = f"DELETE FROM {catalog.identifier(path)} WHERE {condition}"  # noqa: S608 (quoted)
+    removed: list[int] = []
+
+    def remove() -> None:
+        removed[:] = [row["num_affected_rows"] for row in spark.sql(statement).collect()]
+
+    delta.retry_conflicts(remove)
+    return sum(removed)

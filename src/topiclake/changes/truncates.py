@@ -1,0 +1,65 @@
+"""Truncates: the table keeps the newest one as a row without keys, so that older changes do not return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from topiclake.changes.newest import named
+from topiclake.changes.order import CDC_COLUMN, Order
+from topiclake.changes.rows import DELETED, DELETED_AT, OPERATION_FIELD, REASON_FIELD
+from topiclake.formats.envelope import TRUNCATE
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """The newest truncate: rows that are older do not exist.
+
+    Attributes:
+        texts: Its order, for `Order.literal`.
+        is_new: Whether the table does not have it yet.
+        order: The order of changes.
+    """
+
+    texts: list[str]
+    is_new: bool
+    order: Order
+
+    @classmethod
+    def newest(
+        cls, prepared: DataFrame, table: DataFrame, keys: tuple[str, ...], order: Order
+    ) -> Truncate | None:
+        """Return the newest truncate of a batch and of the table."""
+        has_no_key = reduce(Column.__and__, (named(key).isNull() for key in keys))
+        is_truncate = F.col(REASON_FIELD).isNull() & (F.col(OPERATION_FIELD) == TRUNCATE)
+        key = order.key().alias("key")
+        arrived = prepared.where(is_truncate).select(key, F.lit(False).alias("is_stored"))
+        stored = table.where(has_no_key).select(key, F.lit(True).alias("is_stored"))
+        last = arrived.union(stored).agg(F.max(F.struct("key", "is_stored")).alias("last"))
+        texts = order.texts(F.col("last.key"))
+        ((is_stored, found),) = last.select("last.is_stored", F.array(*texts)).collect()
+        return None if is_stored is None else cls(found, not is_stored, order)
+
+    def precedes(self, cdc: str = CDC_COLUMN) -> Column:
+        """Return whether the truncate is older than a row."""
+        return self.order.key(cdc) > self.order.literal(self.texts)
+
+    def follows(self, cdc: str) -> Column:
+        """Return whether the truncate is newer than a row."""
+        return self.order.key(cdc) < self.order.literal(self.texts)
+
+    def cdc(self) -> Column:
+        """Return `_cdc` of the rows that it deletes."""
+        literal = self.order.literal(self.texts)
+        parts = [literal.getField(field.name).alias(field.name) for field in self.order.columns]
+        return F.struct(*parts, F.lit(True).alias(DELETED), F.current_timestamp().alias(DELETED_AT))
+
+    def row(self, merged: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+        """Return its row for the table; it has no keys, so it matches no row."""
+        columns: StructType = merged.schema
+        nulls = [F.lit(None).cast(columns[key].dataType).alias(key) for key in keys]
+        return merged.sparkSession.range(1).select(*nulls, self.cdc().alias(CDC_COLUMN))

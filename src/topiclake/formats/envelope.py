@@ -1,0 +1,181 @@
+"""Envelopes of change data: from decoded columns to the fields of a row, and the operation on it.
+
+Source: https://debezium.io/documentation/reference/3.3/connectors/postgresql.html and real records of
+Debezium 3.3.1 (PostgreSQL).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from uuid import UUID
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+NONE, DEBEZIUM, DEBEZIUM_FLAT = ENVELOPES = ("none", "debezium", "debezium_flat")
+
+UPSERT, DELETE, TRUNCATE, SKIP = "upsert", "delete", "truncate", "skip"
+#: A tombstone: a record without a value, after the delete of its key. It deletes the key once more.
+WITHOUT_VALUE = "without_value"
+
+#: By Debezium's `op`. A message (`m`) is no change of a row.
+_OPERATIONS = {"r": UPSERT, "c": UPSERT, "u": UPSERT, "d": DELETE, "t": TRUNCATE, "m": SKIP}
+_BEFORE, _AFTER, _OP = "before", "after", "op"
+_DELETED_FLAG, _OP_FLAG = "__deleted", "__op"
+#: Fields that Debezium adds to a flattened row begin so.
+_ADDED = "__"
+#: The struct around a record of Kafka Connect's JSON converter with schemas.
+_PAYLOAD = "payload"
+
+_PLACEHOLDER = "__debezium_unavailable_value"
+_PLACEHOLDER_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+#: Java's UUID.nameUUIDFromBytes: Debezium's placeholder in arrays of UUIDs.
+_DIGEST = hashlib.md5(_PLACEHOLDER.encode(), usedforsecurity=False).digest()
+_PLACEHOLDER_UUID = str(UUID(bytes=_DIGEST, version=3))
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The meaning of decoded rows as changes.
+
+    Attributes:
+        fields: The columns of the changed row, by name. Columns of a deleted row are unknown, except keys.
+        keys: By name, further columns that may have a key's value, if `fields` has none.
+        operation: One of `upsert`, `delete`, `truncate`, `skip`, `tombstone`; null if it is unknown.
+        has_unavailable: Whether a column may have Debezium's placeholder of an unavailable value.
+    """
+
+    fields: Mapping[str, Column]
+    keys: Mapping[str, list[Column]]
+    operation: Column
+    has_unavailable: bool
+
+
+def opened(rows: DataFrame) -> DataFrame:
+    """Return the rows with the fields of `payload` as columns, if Kafka Connect has wrapped them so."""
+    kinds = {field.name: field.dataType for field in rows.schema}
+    if not isinstance(kinds.get(_PAYLOAD), StructType):
+        return rows
+    others = [F.col(_quoted(name)) for name in kinds if name not in (_PAYLOAD, "schema")]
+    return rows.select(f"{_PAYLOAD}.*", *others)
+
+
+def read(envelope: str, schema: StructType, key_column: str, technical: tuple[str, ...]) -> Envelope:
+    """Return the meaning of rows in an envelope.
+
+    Args:
+        envelope: `none`, `debezium`, or `debezium_flat` for rows of Debezium's ExtractNewRecordState.
+        schema: Columns of `opened` rows.
+        key_column: The column with the decoded key of the record, a struct; it may be missing.
+        technical: Columns that are no part of a value.
+    """
+    kinds = {field.name: field.dataType for field in schema}
+    names = [name for name in kinds if name not in technical]
+    keys = _fields_of(kinds, key_column)
+    if envelope == DEBEZIUM:
+        return _debezium(kinds, names, keys)
+    fields = {name: F.col(_quoted(name)) for name in names}
+    if envelope == NONE:
+        return Envelope(fields, keys, F.lit(UPSERT), has_unavailable=False)
+    return _flat(fields, keys)
+
+
+def _debezium(kinds: Mapping[str, DataType], names: list[str], keys: Mapping[str, list[Column]]) -> Envelope:
+    before, after = (_fields_of(kinds, name) for name in (_BEFORE, _AFTER))
+    fields = {name: columns[0] for name, columns in after.items()}
+    # The row before a delete has its keys, and invented values for other columns that are NOT NULL.
+    all_keys = {
+        name: [*before.get(name, ()), *keys.get(name, ())] for name in dict.fromkeys([*before, *keys])
+    }
+    op = F.col(_OP) if _OP in kinds else F.lit(None).cast("string")
+    operation = _mapped(op).when(_are_null(names), WITHOUT_VALUE)
+    # Heartbeats and records of transactions have neither an operation nor a row.
+    has_row = [name for name in (_BEFORE, _AFTER) if name in names]
+    return Envelope(
+        fields, all_keys, operation.when(op.isNull() & _are_null(has_row), SKIP), has_unavailable=True
+    )
+
+
+def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]]) -> Envelope:
+    # With `__deleted`, each delete has a row, and a tombstone may follow it. Without it, a delete is a null.
+    null_value = WITHOUT_VALUE if _DELETED_FLAG in columns else DELETE
+    operation = F.when(_are_null(list(columns)), null_value)
+    if _DELETED_FLAG in columns:
+        operation = operation.when(columns[_DELETED_FLAG].cast("string") == "true", DELETE)
+    if _OP_FLAG in columns:
+        for op, meaning in _OPERATIONS.items():
+            operation = operation.when(columns[_OP_FLAG] == op, meaning)
+        operation = operation.when(columns[_OP_FLAG].isNull(), UPSERT)
+    else:
+        operation = operation.otherwise(UPSERT)
+    fields = {name: column for name, column in columns.items() if not name.startswith(_ADDED)}
+    return Envelope(fields, keys, operation, has_unavailable=True)
+
+
+def is_unavailable(column: Column, kind: DataType) -> Column | None:
+    """Return whether a value is Debezium's placeholder; None for a type that has no placeholder."""
+    if isinstance(kind, MapType):
+        # Maps cannot be compared.
+        column, kind = F.map_keys(column), ArrayType(kind.keyType)
+    placeholders = list(_placeholders(kind))
+    if not placeholders:
+        return None
+    return F.coalesce(reduce(Column.__or__, (column == each for each in placeholders)), F.lit(False))
+
+
+def _placeholders(kind: DataType) -> Iterator[Column]:
+    """Yield the placeholders in values of a type."""
+    text = F.lit(_PLACEHOLDER)
+    if isinstance(kind, StringType):
+        yield from (text, F.lit(_PLACEHOLDER_BASE64), F.lit(f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}'))
+    elif isinstance(kind, BinaryType):
+        yield text.cast("binary")
+    elif isinstance(kind, ArrayType):
+        element = kind.elementType
+        if isinstance(element, (StringType, BinaryType)):
+            yield F.array(text.cast(element))
+        if isinstance(element, StringType):
+            yield from (F.array(F.lit(each)) for each in (_PLACEHOLDER_BASE64, _PLACEHOLDER_UUID))
+        if isinstance(element, (IntegerType, LongType)):
+            yield F.array(*(F.lit(byte).cast(element) for byte in _PLACEHOLDER.encode()))
+
+
+def _mapped(op: Column) -> Column:
+    (first, operation), *others = _OPERATIONS.items()
+    mapped = F.when(op == first, operation)
+    for name, meaning in others:
+        mapped = mapped.when(op == name, meaning)
+    return mapped
+
+
+def _are_null(names: list[str]) -> Column:
+    return reduce(Column.__and__, (F.col(_quoted(name)).isNull() for name in names), F.lit(True))
+
+
+def _fields_of(kinds: Mapping[str, DataType], name: str) -> dict[str, list[Column]]:
+    """Return the fields of a struct by name, also of the struct `payload` in it."""
+    kind, path = kinds.get(name), _quoted(name)
+    if isinstance(kind, StructType) and _PAYLOAD in kind.fieldNames():
+        payload = kind[_PAYLOAD].dataType
+        if isinstance(payload, StructType):
+            kind, path = payload, f"{path}.{_PAYLOAD}"
+    if not isinstance(kind, StructType):
+        return {}
+    return {field.name: [F.col(f"{path}.{_quoted(field.name)}")] for field in kind}
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

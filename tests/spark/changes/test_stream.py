@@ -1,0 +1,74 @@
+"""`apply_changes` of a stream of files."""
+
+import json
+
+import pytest
+
+import topiclake as tl
+from topiclake.errors import ConfigError
+
+COLUMNS = "id INT, name STRING, op STRING, at BIGINT"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "base.yaml").write_text(
+        f"""
+        kafka: {{bootstrap_servers: "localhost:1"}}
+        schema_registry: {{url: "http://localhost:1"}}
+        storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
+        pipelines:
+          shop:
+            topic: shop
+            view: shop
+            trigger: availableNow
+            table_path: /mnt/lake/t
+            checkpoint_path: /mnt/lake/c
+        """
+    )
+    (tmp_path / "conf" / "local.yaml").write_text("")
+    return tl.load_settings("shop", {}, conf=tmp_path / "conf")
+
+
+@pytest.mark.slow("two runs of a query")
+def test_a_table_follows_a_stream_over_two_runs(spark, settings, tmp_path):
+    (tmp_path / "in").mkdir()
+    stream = spark.readStream.schema(COLUMNS).json(f"file://{tmp_path}/in")
+    given = {
+        "path": "/mnt/lake/people",
+        "keys": ["id"],
+        "sequence_by": "at",
+        "apply_as_deletes": "op = 'd'",
+        "except_column_list": ["op"],
+        "checkpoint_path": "/mnt/lake/checkpoints/people",
+    }
+    for number, changes in enumerate(
+        (
+            [(1, "Ada", "c", 1), (2, "Bob", "c", 1), (1, "Eve", "u", 3), (None, "?", "c", 4)],
+            [(1, "Ann", "u", 2), (2, None, "d", 2), (3, "Cem", "c", 5)],
+        )
+    ):
+        lines = [json.dumps(dict(zip(("id", "name", "op", "at"), change, strict=True))) for change in changes]
+        (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
+        tl.await_caught_up(tl.apply_changes(stream, settings, **given), "availableNow")
+    tl.changes_view(spark, settings, path="/mnt/lake/people", name="people")
+    rows = spark.sql("SELECT * FROM people ORDER BY id").collect()
+    assert [row.asDict() for row in rows] == [
+        {"id": 1, "name": "Eve", "at": 3},
+        {"id": 3, "name": "Cem", "at": 5},
+    ]
+    rejected = spark.read.format("delta").load(f"file://{tmp_path}/people_quarantine").collect()
+    assert [(row["reason"], row["offset"]) for row in rejected] == [("no_key", None)]
+    assert tl.purge_changes(spark, settings, path="/mnt/lake/people") == 0
+    assert tl.purge_changes(spark, settings, path="/mnt/lake/people", retention_days=0) == 1
+    for wrong, field in (
+        ({"quarantine_path": "/mnt/lake/people"}, "quarantine_path"),
+        ({"keys": []}, "keys"),
+        ({"sequence_by": None}, "sequence_by"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            tl.apply_changes(stream, settings, **(given | wrong))
+        assert raised.value.fields.get("parameter") == field
+    with pytest.raises(ConfigError):
+        tl.purge_changes(spark, settings, path="/mnt/lake/people", retention_days=-1)
