@@ -1,10 +1,12 @@
 """Decoding by the format of values: the same records as Avro, JSON with DDL, JSON Schema and Protobuf.
 
 Makes N records of eight fields (a hit's) in each format, keeps them as Parquet files of Kafka's columns, and
-decodes each format in turn, in one session: what `read_values` puts between Kafka and a sink. Checks the
+decodes each format in turn, in one session: what `read_values` puts between Kafka and a sink. Avro is decoded
+once more as on Spark Connect without Avro's limits, where fastavro reads each record first. Checks the
 sum of a column of all. Prints rows/s and each format's ratio to Avro with its spread.
 
     python -m bench.value_formats --records 2000000 --rounds 3
+    python -m bench.value_formats --sides avro,avro_checked
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, cast
+from unittest.mock import patch
 
 import click
 import fastavro
@@ -26,6 +29,7 @@ from pyspark.sql.types import StructType
 from rich.table import Table
 
 from bench.rounds import PROJECT, Run, console, in_rounds, spread
+from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.formats.avro.schema_of_columns import derived_schema
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import DeclaredFormat
@@ -145,15 +149,22 @@ def decoders(schemas: dict[str, str]) -> dict[str, Callable[[DataFrame], DataFra
 
     values = DeclaredFormat("json", cast("StructType", StructType.fromDDL(schemas["json"])))
     of_registry = {kind: registered(kind) for kind in formats}
+
+    def checked(records: DataFrame) -> DataFrame:
+        with patch.object(avro_decoding, "needs_guard", return_value=True):
+            return of_registry["avro"](records)
+
     return of_registry | {
-        "json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE")
+        "avro_checked": checked,
+        "json": lambda records: declared_rows.read(records, values, LAYOUT, mode="PERMISSIVE"),
     }
 
 
 @click.command()
 @click.option("--records", default=2_000_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def main(records: int, rounds: int) -> None:
+@click.option("--sides", "listed", default="avro,avro_checked,json,json_schema,protobuf", show_default=True)
+def main(records: int, rounds: int, listed: str) -> None:
     """Run it."""
     with tempfile.TemporaryDirectory(prefix="topiclake-formats-") as folder:
         quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
@@ -162,7 +173,7 @@ def main(records: int, rounds: int) -> None:
         total = hits(spark, records).agg(F.sum("bytes")).first()
 
         def run(kind: str) -> Run:
-            rows = decode[kind](spark.read.parquet(f"{folder}/{kind}"))
+            rows = decode[kind](spark.read.parquet(f"{folder}/{kind.removesuffix('_checked')}"))
             # All columns are wanted, as a sink wants them.
             wanted = rows.select(
                 F.sum("bytes").alias("bytes"), F.sum(F.hash(*rows.columns)), F.count("*").alias("n")
@@ -176,7 +187,7 @@ def main(records: int, rounds: int) -> None:
                 raise SystemExit(f"{kind}: {row} instead of {total[0]}, {records}")
             return {"rows_per_second": records / seconds}
 
-        sides = ("avro", "json", "json_schema", "protobuf")
+        sides = tuple(listed.split(","))
         for kind in sides:
             run(kind)
         results = in_rounds(sides, rounds, run, lambda result: f"{result['rows_per_second']:11,.0f} rows/s")

@@ -45,6 +45,7 @@ from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.failure import FAILFAST
+from topiclake.streaming.row_cache import cached
 
 #: Seconds between two attempts to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
@@ -133,15 +134,12 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     if ready != new:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
-    records = records.persist()
-    try:
+    with cached(records):
         for topic in ready:
             is_noted = any(row["batch_id"] == batch_id for row in waiting.get(topic, []))
             if _write_or_pause(topics, records, topic, batch_id, ranges) and is_noted:
                 # An earlier attempt of this batch noted the range; later batches must not write it again.
                 mark_resumed(spark, topics.ledger, topic, batch_id)
-    finally:
-        records.unpersist()
 
 
 def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
