@@ -45,6 +45,7 @@ def commits_of(spark, path):
     ]
 
 
+@pytest.mark.slow("two clients, and a Python worker for each query")
 def test_the_ingest_on_spark_connect_has_each_record_in_one_place_also_after_a_crash(
     numbers, connect_server, spark
 ):
