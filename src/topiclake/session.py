@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -83,6 +85,8 @@ _limits: WeakKeyDictionary[SparkSession, dict[str, str]] = WeakKeyDictionary()
 #: Avro's own limit if none is set: the longest array of Java.
 _NO_LIMIT = 2**31 - 8
 _CONF = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+#: By session of Spark Connect: whether its JVM lacks Avro's limits.
+_guarded: dict[str, bool] = {}
 
 
 def is_databricks() -> bool:
@@ -93,6 +97,12 @@ def is_databricks() -> bool:
 def is_serverless() -> bool:
     """Return whether this is Databricks' serverless compute, which names the version of its client."""
     return os.environ.get("DATABRICKS_RUNTIME_VERSION", "").startswith("client.")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is a client of Spark Connect, which has no JVM."""
+    # The class itself needs gRPC, which a session with a JVM does not.
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def jvm_options() -> str:
@@ -218,22 +228,23 @@ def local_conf(jars_folder: Path) -> dict[str, str]:
 def require_avro_limits(spark: SparkSession) -> None:
     """Check that the JVM limits the memory that an Avro record may claim; otherwise six bytes can end it.
 
-    On serverless, Databricks owns the JVM and accepts no options for it. A warning in the log says so.
+    Clients of Spark Connect may not be able to set a JVM's options, and those of serverless compute are not.
+    There Python checks each Avro record first (`needs_guard`), and a warning in the log says so.
 
     Raises:
         PlatformError: It does not; names the missing settings.
     """
-    if is_serverless():
-        _LOG.warning("serverless accepts no JVM options: a record that claims 2 GiB could end the query")
+    if is_connect(spark):
+        if needs_guard(spark):
+            _LOG.warning(
+                "the JVM of this Spark Connect server has no limits of Avro: Python checks each record "
+                "before it is decoded, which takes longer; where you can, set %s of the server to %s",
+                " and ".join(_CONF),
+                jvm_options(),
+            )
         return
-    try:
-        java_properties = _properties(spark)
-    except PySparkException:
-        # Databricks' shared clusters and serverless forbid `java_method`, but any user may read the settings.
-        text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
-        java_properties = dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
-    missing = sorted(name for name in AVRO_LIMITS if not _is_limit(java_properties.get(name, "")))
-    if missing:
+    java_properties = _java_properties(spark)
+    if missing := _missing_limits(java_properties):
         lines = ", ".join(f"{key} {jvm_options()}" for key in _CONF)
         raise PlatformError(
             f"the JVM has no {', '.join(_shown(name, java_properties) for name in missing)}: "
@@ -241,6 +252,30 @@ def require_avro_limits(spark: SparkSession) -> None:
             f"put into {_location()}: {lines}; outside Databricks topiclake.session.local_session sets it",
             properties=tuple(missing),
         )
+
+
+def needs_guard(spark: SparkSession) -> bool:
+    """Return whether a JVM lacks the limits of `require_avro_limits`, on Spark Connect."""
+    if not is_connect(spark):
+        return False
+    session = str(spark.session_id)  # type: ignore[attr-defined] # of Connect's class
+    if session not in _guarded:
+        _guarded[session] = bool(_missing_limits(_java_properties(spark)))
+    return _guarded[session]
+
+
+def _missing_limits(java_properties: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in AVRO_LIMITS if not _is_limit(java_properties.get(name, "")))
+
+
+def _java_properties(spark: SparkSession) -> dict[str, str]:
+    with contextlib.suppress(PySparkException):
+        return _properties(spark)
+    # Databricks' shared clusters and serverless forbid `java_method`, but any user may read the settings.
+    text = ""
+    with contextlib.suppress(PySparkException):
+        text = " ".join(spark.conf.get(key, "") or "" for key in _CONF)
+    return dict(re.findall(r"-D([^\s=]+)=([^\s\"']*)", text))
 
 
 def require_redaction(spark: SparkSession) -> None:

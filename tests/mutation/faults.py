@@ -333,7 +333,7 @@ FAULTS = (
     Fault(
         "a JVM without the limits is refused at the start",
         "session",
-        "    if missing:",
+        "    if missing := _missing_limits(java_properties):",
         "    if False:",
         "tests/spark/test_platform_check.py",
         "a_jvm_without_the_limits_is_refused_with_what_to_set",
@@ -341,7 +341,7 @@ FAULTS = (
     Fault(
         "a replay claims only records without a claim",
         "ingest/quarantine/replay_claims",
-        'is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)',
+        'is_same = " AND ".join(f"old.{name} = new.{name}" for name in KEY)',
         'is_same = "false"',
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
@@ -542,14 +542,6 @@ FAULTS = (
         _AUDIT,
         _ABORTED,
         only=("committed",),
-    ),
-    Fault(
-        "a session sees a table that another process created after its last look",
-        "delta/table",
-        "return _has_log(spark, path) and columns(spark, path) is not None",
-        "",
-        "tests/spark/delta/test_delta.py",
-        "a_table_that_another_process_makes_is_seen_by_a_session_that_looked_before",
     ),
     Fault(
         "an older change does not replace a newer row",

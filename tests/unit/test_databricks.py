@@ -16,10 +16,11 @@ from topiclake import session
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
-from topiclake.errors import PlatformError
+from topiclake.errors import ConfigError, PlatformError
 from topiclake.kafka import source as kafka_source
 from topiclake.session import REDACTION_CONF, SECRET_NAMES, is_databricks, jvm_options
 from topiclake.storage import mount
+from topiclake.streaming import queries
 from workbench.jobs.bundle import load_bundle
 
 PROJECT = Path(__file__).parents[2]
@@ -283,14 +284,18 @@ def serverless(monkeypatch):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.5.0")
 
 
-def test_serverless_is_asked_for_no_setting_and_warns_of_hostile_records(serverless, caplog):
+def test_serverless_is_asked_for_no_setting_of_redaction(serverless):
     assert session.is_serverless()
     session.require_redaction(None)
-    session.require_avro_limits(None)
-    assert [record.getMessage() for record in caplog.records] == [
-        "serverless accepts no JVM options: a record that claims 2 GiB could end the query"
-    ]
+
+
+def test_serverless_refuses_an_interval_as_trigger(serverless):
+    queries.require_trigger("availableNow")
+    with pytest.raises(ConfigError) as raised:
+        queries.require_trigger("10 seconds")
+    assert raised.value.fields == {"parameter": "trigger", "found": "10 seconds"}
 
 
 def test_a_cluster_is_not_serverless(databricks):
     assert not session.is_serverless()
+    queries.require_trigger("10 seconds")

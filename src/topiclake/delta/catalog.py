@@ -1,4 +1,7 @@
-"""Delta tables in a catalog: identifiers of names and paths for SQL, and a catalog's errors."""
+"""Delta tables in SQL: identifiers of names and paths, commands, and a catalog's errors.
+
+The API `DeltaTable` needs a plug-in of Delta on a Spark Connect server. SQL does not.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config import table_name
 from topiclake.errors import StorageError
@@ -27,11 +29,37 @@ def identifier(location: str) -> str:
     return f"delta.`{location.replace('`', '``')}`"
 
 
-def delta_table(spark: SparkSession, location: str) -> DeltaTable:
-    """Return the table at a location."""
-    if table_name.is_name(location):
-        return DeltaTable.forName(spark, table_name.quoted(location))
-    return DeltaTable.forPath(spark, location)
+def history(spark: SparkSession, location: str, limit: int | None = None) -> DataFrame:
+    """Return the newest `limit` commits of the table at a location, or all, newest first, as Delta does."""
+    limited = "" if limit is None else f" LIMIT {limit}"
+    return spark.sql(f"DESCRIBE HISTORY {identifier(location)}{limited}")
+
+
+def update(spark: SparkSession, location: str, assignments: str, condition: str) -> int:
+    """Update rows of the table at a location; returns their number."""
+    done = spark.sql(f"UPDATE {identifier(location)} SET {assignments} WHERE {condition}")  # noqa: S608
+    return int(done.collect()[0]["num_affected_rows"])
+
+
+def merge(location: str, rows: DataFrame, condition: str, *actions: str, evolves: bool = False) -> None:
+    """Merge rows into the table at a location.
+
+    Args:
+        location: Location of the table, which is `old` in the conditions.
+        rows: The rows, which are `new` in the conditions.
+        condition: The condition in SQL that makes an old and a new row one.
+        actions: The clauses `WHEN …` in SQL.
+        evolves: Whether new columns are added to the table.
+    """
+    evolution = "WITH SCHEMA EVOLUTION " if evolves else ""
+    before, after = (
+        text.replace("{", "{{").replace("}", "}}")
+        for text in (
+            f"MERGE {evolution}INTO {identifier(location)} AS old USING ",
+            f" AS new ON {condition} {' '.join(actions)}",
+        )
+    )
+    rows.sparkSession.sql(f"{before}{{rows}}{after}", rows=rows)
 
 
 def folder(spark: SparkSession, location: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 
-from delta.tables import DeltaMergeBuilder
+from delta.tables import DeltaMergeBuilder, DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from topiclake.config import table_name
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
+from topiclake.session import is_connect
 
 #: Delta's settings for what its commands commit; writers have options of these names.
 _COMMAND = "spark.databricks.delta.write."
@@ -27,19 +27,21 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
         path: Location of the table. A missing table is created, and new columns are added.
         keys: The columns that identify a row.
         writer: Name of the writer, whose batches arrive in the order of their numbers.
-        batch_id: Number of the batch. Delta skips a batch that the table already has.
+        batch_id: Number of the batch. Delta skips a batch that the table already has, but on Spark Connect.
     """
-    keys_match = [F.col(f"old.`{key}`").eqNullSafe(F.col(f"new.`{key}`")) for key in keys]
+    keys_match = " AND ".join(f"old.{delta.quoted(key)} <=> new.{delta.quoted(key)}" for key in keys)
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
-    execute_once(
-        rows,
-        path,
-        reduce(Column.__and__, keys_match),
-        lambda merge: merge.whenMatchedUpdateAll().whenNotMatchedInsertAll(),
-        writer=writer,
-        batch_id=batch_id,
-        commit={},
-    )
+    with _committed_as(rows.sparkSession, writer, batch_id, {}):
+        delta.retry_conflicts(
+            lambda: catalog.merge(
+                path,
+                rows,
+                keys_match,
+                "WHEN MATCHED THEN UPDATE SET *",
+                "WHEN NOT MATCHED THEN INSERT *",
+                evolves=True,
+            )
+        )
 
 
 def execute_once(
@@ -68,11 +70,17 @@ def execute_once(
     spark = rows.sparkSession
 
     def execute() -> None:
-        merge = catalog.delta_table(spark, path).alias("old").merge(rows.alias("new"), condition)
+        merge = _delta_table(spark, path).alias("old").merge(rows.alias("new"), condition)
         clauses(merge.withSchemaEvolution()).execute()
 
     with _committed_as(spark, writer, batch_id, commit):
         delta.retry_conflicts(execute)
+
+
+def _delta_table(spark: SparkSession, location: str) -> DeltaTable:
+    if table_name.is_name(location):
+        return DeltaTable.forName(spark, table_name.quoted(location))
+    return DeltaTable.forPath(spark, location)
 
 
 @contextmanager
@@ -81,8 +89,13 @@ def _committed_as(
 ) -> Iterator[None]:
     """Make Delta's commands commit as batch `batch_id` of `writer`, or skip that batch.
 
-    `spark` must be the session of the query, since these are settings of the whole session.
+    `spark` must be the session of the query, since these are settings of the whole session. On Spark Connect
+    all queries share one session, and serverless compute refuses the settings. There Delta merges a repeated
+    batch again, which changes no row, because a writer repeats only its newest batch.
     """
+    if is_connect(spark):
+        yield
+        return
     metadata = json.dumps({"writer": writer, "batch_id": batch_id} | dict(commit))
     settings = {f"{_COMMAND}txnAppId": writer, f"{_COMMAND}txnVersion": str(batch_id), _METADATA: metadata}
     for key, value in settings.items():

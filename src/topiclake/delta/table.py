@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +52,8 @@ _NO_TABLE = (
     "DELTA_READ_TABLE_WITHOUT_COLUMNS",
     "TABLE_OR_VIEW_NOT_FOUND",
 )
+#: The reason of an error for such a folder.
+_FILES = "files"
 #: Error class for a table that another writer has created first.
 _EXISTS = "TABLE_OR_VIEW_ALREADY_EXISTS"
 #: Numbers of commits that a search reads: reading an old table's whole history (None) takes seconds.
@@ -97,14 +98,7 @@ def ensure_table(
             tries(_create, spark, path, schema, properties, comment, cluster_by)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
-            if table_name.is_name(path):
-                raise _unregistered(path, catalog.folder(spark, path)) from None
-            raise StorageError(
-                f"{path} holds files, but no Delta table",
-                "set another table_path",
-                table=path,
-                reason="files",
-            ) from None
+            raise _unregistered(path, catalog.folder(spark, path)) from None
         raise
 
 
@@ -115,11 +109,13 @@ def _unregistered(name: str, folder: str) -> StorageError:
         "otherwise remove the folder",
         table=name,
         folder=folder,
-        reason="files",
+        reason=_FILES,
     )
 
 
 def _was_slower(error: BaseException) -> bool:
+    if isinstance(error, StorageError):
+        return error.fields.get("reason") == _FILES
     return is_conflict(error) or (
         isinstance(error, PySparkException) and error.getCondition() in (*_MERE_FILES, _EXISTS)
     )
@@ -133,52 +129,46 @@ def _create(
     comment: str,
     cluster_by: Sequence[str],
 ) -> None:
-    if table_name.is_name(path):
-        _create_named(spark, path, schema, properties, comment, cluster_by)
+    if columns(spark, path):
         return
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
-    if cluster_by:
-        builder = builder.clusterBy(*map(quoted, cluster_by))
-    if comment:
-        builder = builder.comment(comment)
-    for name, value in properties.items():
-        builder = builder.property(name, value)
-    try:
-        builder.execute()
-    except AnalysisException as error:
-        if error.getCondition() != "DELTA_TABLE_NOT_FOUND":
-            raise
-        # A writer was killed after it created the log's folder and before its first commit. Delta cannot
-        # create a table there, but it can append.
-        writer = spark.createDataFrame([], schema).write.format("delta").mode("append")
-        writer.options(**{name: value for name, value in properties.items() if _is_option(name)}).save(path)
-        if others := {name: value for name, value in properties.items() if not _is_option(name)}:
-            set_properties(spark, path, others)
-
-
-def _create_named(
-    spark: SparkSession,
-    name: str,
-    schema: StructType,
-    properties: Mapping[str, str],
-    comment: str,
-    cluster_by: Sequence[str],
-) -> None:
-    catalog.require_allowed(spark, name)
-    # Delta's builder does not know names of three parts.
+    if table_name.is_name(path):
+        catalog.require_allowed(spark, path)
     described = f" COMMENT {literal(comment)}" if comment else ""
     clustered = f" CLUSTER BY ({', '.join(map(quoted, cluster_by))})" if cluster_by else ""
     listed = f" TBLPROPERTIES ({_pairs(properties)})" if properties else ""
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {table_name.quoted(name)} ({_fields(schema)}) USING delta"
+        f"CREATE TABLE IF NOT EXISTS {catalog.identifier(path)} ({_fields(schema)}) USING delta"
         f"{clustered}{described}{listed}"
     )
-    if not columns(spark, name):
+    # If the folder has any file, Delta's command does nothing.
+    if columns(spark, path):
+        return
+    empty = spark.createDataFrame([], schema)
+    if table_name.is_name(path):
         # The user has created an external table without columns.
-        spark.createDataFrame([], schema).writeTo(table_name.quoted(name)).option(
-            "mergeSchema", "true"
-        ).append()
-        set_properties(spark, name, properties)
+        empty.writeTo(table_name.quoted(path)).option("mergeSchema", "true").append()
+        set_properties(spark, path, properties)
+        return
+    if not _has_log(spark, path):
+        raise StorageError(
+            f"{path} holds files, but no Delta table", "set another table_path", table=path, reason=_FILES
+        )
+    # A writer was killed after it created the log's folder and before its first commit. Delta cannot
+    # create a table there, but it can append.
+    options = {name: value for name, value in properties.items() if _is_option(name)}
+    empty.write.format("delta").mode("append").options(**options).save(path)
+    set_properties(spark, path, {name: properties[name] for name in properties.keys() - options.keys()})
+
+
+def _has_log(spark: SparkSession, path: str) -> bool:
+    try:
+        # Spark Connect looks for the folder only when it needs the columns.
+        _ = spark.read.format("binaryFile").load(f"{path}/_delta_log").schema
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return False
+    return True
 
 
 def _fields(schema: StructType, colon: str = "") -> str:
@@ -303,8 +293,7 @@ def version_of(spark: SparkSession, path: str, *, writer: str, batch_id: int) ->
 def _commits(
     spark: SparkSession, path: str, limit: int | None, **metadata: str
 ) -> list[tuple[str, int, str | None]]:
-    table = catalog.delta_table(spark, path)
-    commits = table.history() if limit is None else table.history(limit)
+    commits = catalog.history(spark, path, limit)
     for name, value in metadata.items():
         commits = commits.where(F.get_json_object("userMetadata", f"$.{name}") == value)
     columns = "userMetadata", "version", F.col("operationMetrics")["numOutputRows"]
@@ -426,21 +415,7 @@ def is_table(spark: SparkSession, path: str) -> bool:
     """Return whether a Delta table exists at `path`; a wrong credential raises Spark's error."""
     if table_name.is_name(path):
         return catalog.exists(spark, path)
-    if DeltaTable.isDeltaTable(spark, path):
-        return True
-    # Delta caches the answer for an hour. The session may have asked when only the log folder of a killed
-    # writer existed, before the first commit of another process. A read asks the store again.
-    return _has_log(spark, path) and columns(spark, path) is not None
-
-
-def _has_log(spark: SparkSession, path: str) -> bool:
-    try:
-        spark.read.format("binaryFile").load(f"{path}/_delta_log")
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return False
-    return True
+    return columns(spark, path) is not None
 
 
 def read(spark: SparkSession, path: str, version: int | None = None) -> DataFrame:
@@ -473,11 +448,11 @@ def history(spark: SparkSession, path: str) -> DataFrame:
         `version BIGINT, timestamp TIMESTAMP, operation STRING, rows BIGINT, batch STRING`; `batch` is the
         metadata that Topiclake wrote into the commit.
     """
-    commits = catalog.delta_table(spark, path).history()
+    commits = catalog.history(spark, path)
     rows = F.col("operationMetrics")["numOutputRows"].cast("bigint").alias("rows")
     return commits.select("version", "timestamp", "operation", rows, F.col("userMetadata").alias("batch"))
 
 
 def latest_version(spark: SparkSession, path: str) -> int:
     """Return the newest version of the table at `path`."""
-    return int(catalog.delta_table(spark, path).history(1).select("version").collect()[0][0])
+    return int(catalog.history(spark, path, 1).select("version").collect()[0][0])

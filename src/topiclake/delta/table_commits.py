@@ -56,8 +56,7 @@ class Commits:
 
 def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
     """Return the newest `limit` commits of the table at `table`; without `limit`, all commits."""
-    delta_table = catalog.delta_table(spark, table)
-    history = delta_table.history() if limit is None else delta_table.history(limit)
+    history = catalog.history(spark, table, limit)
     is_relevant = (
         (F.col("version") == 0)
         | (F.col("operation") == _RESTORE)

@@ -145,10 +145,11 @@ class Codec(ABC):
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
         """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
 
-    def mismatch(self, *, tries: bool = True) -> Column:
+    def mismatch(self, records: DataFrame, *, tries: bool = True) -> Column:
         """Say which form a value has, if it was read as the other form; else "".
 
         Args:
+            records: The records.
             tries: Whether each schema of the codec is tried on a value without a header. Otherwise, the form
                 without a header is not noticed. The plan of a micro-batch should decode only once.
 

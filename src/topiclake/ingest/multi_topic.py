@@ -52,6 +52,7 @@ from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.failure import FAILFAST
+from topiclake.streaming.row_cache import cached
 
 #: Seconds between two attempts to resume a topic while the query runs.
 RETRY_SECONDS = 60.0
@@ -149,21 +150,21 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     sizes = {topic: sum(after - first for first, after in spans.values()) for topic, spans in ready.items()}
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
-    records = records.coalesce(max(_CORES, math.ceil(sum(sizes.values()) / _PARTITION_RECORDS))).persist()
+    records = records.coalesce(max(_CORES, math.ceil(sum(sizes.values()) / _PARTITION_RECORDS)))
     largest_first = sorted(ready, key=lambda topic: -sizes[topic])
-    try:
-        with _side_by_side(topics, records, largest_first, batch_id, owners) as written:
-            for topic, reason in failing.items():
-                _pause(spark, topics, topic, batch_id, new[topic], reason)
-            for topic, error in written:
-                if error is not None:
-                    _wait(topics, topic)
-                    _pause(spark, topics, topic, batch_id, ready[topic], _message(error))
-                elif any(row["batch_id"] == batch_id for row in waiting.get(topic, [])):
-                    # An earlier attempt of this batch noted the range; later batches must not write it again.
-                    mark_resumed(spark, topics.ledger, topic, batch_id)
-    finally:
-        records.unpersist()
+    with (
+        cached(records),
+        _side_by_side(topics, records, largest_first, batch_id, owners) as written,
+    ):
+        for topic, reason in failing.items():
+            _pause(spark, topics, topic, batch_id, new[topic], reason)
+        for topic, error in written:
+            if error is not None:
+                _wait(topics, topic)
+                _pause(spark, topics, topic, batch_id, ready[topic], _message(error))
+            elif any(row["batch_id"] == batch_id for row in waiting.get(topic, [])):
+                # An earlier attempt of this batch noted the range; later batches must not write it again.
+                mark_resumed(spark, topics.ledger, topic, batch_id)
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
 
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
@@ -84,14 +83,16 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
         if offsets > MAX_OFFSETS:
             break
         number = batch_id
-    of_range = (F.col("topic") == topic) & (F.col("batch_id") <= number) & F.col("resumed_at").isNull()
-    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_as": F.lit(number)})
+    of_range = f"{_waits(topic)} AND batch_id <= {number}"
+    catalog.update(spark, ledger, f"resumed_as = {number}", of_range)
     return number, [row for row in missed if row["batch_id"] <= number]
 
 
 def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | None = None) -> None:
     """Mark the range with batch number `number` as written, or that batch; None marks all of them."""
-    of_range = (F.col("topic") == topic) & F.col("resumed_at").isNull()
-    if number is not None:
-        of_range &= F.coalesce("resumed_as", "batch_id") == number
-    DeltaTable.forPath(spark, ledger).update(of_range, {"resumed_at": F.current_timestamp()})
+    of_batch = "" if number is None else f" AND coalesce(resumed_as, batch_id) = {number}"
+    catalog.update(spark, ledger, "resumed_at = current_timestamp()", f"{_waits(topic)}{of_batch}")
+
+
+def _waits(topic: str) -> str:
+    return f"topic = {delta.literal(topic)} AND resumed_at IS NULL"

@@ -94,7 +94,7 @@ def with_reasons(
     detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), needs_python).detail(reason)
     # The bytes of a record of the other form lead to one of these reasons.
     depends_on_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)
-    detail = F.when(depends_on_form, F.concat(detail, codecs.value.mismatch())).otherwise(detail)
+    detail = F.when(depends_on_form, F.concat(detail, codecs.value.mismatch(decoded))).otherwise(detail)
     if codecs.key is not None:
         key_status = decode_status(F.col("decoded_key"), codecs.key, "key")
         key_text = _ReasonText(codecs.key, "key", unknown.get("key", set()), needs_python)

@@ -23,6 +23,7 @@ from topiclake.errors import IngestError
 from topiclake.sources import constraints
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import failure, observation
+from topiclake.streaming.row_cache import cached
 
 #: A function from rows to rows: one row for each row, with its `_kafka`.
 Function = Callable[[DataFrame], DataFrame]
@@ -119,8 +120,9 @@ class RowTransform:
         """
         read = Observation()
         transformed = self.apply(rows.observe(read, *_content(rows)))
-        cast_rows = constraints.with_required(evolution.cast_to_table(transformed, table), table).persist()
-        try:
+        with cached(
+            constraints.with_required(evolution.cast_to_table(transformed, table), table)
+        ) as cast_rows:
             after = self._run(cast_rows, rows, unit)
             before = observation.counts(f"transform {self.name} has computed {unit}", read) or _first(rows)
             if before != after:
@@ -136,8 +138,6 @@ class RowTransform:
                     reason="rows_changed",
                 )
             yield cast_rows
-        finally:
-            cast_rows.unpersist()
 
     def _run(self, cast_rows: DataFrame, rows: DataFrame, unit: str) -> dict[str, Any]:
         try:

@@ -68,6 +68,7 @@ def start_ingest(
         >>> tl.create_view(spark, settings).count()
         4
     """
+    queries.require_trigger(settings.pipeline.trigger)
     target = targets.target(settings, transform)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)

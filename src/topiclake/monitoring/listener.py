@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 from topiclake.monitoring.lag import Head, downsample, lag
 from topiclake.monitoring.reports import BatchReport, read_report
 from topiclake.monitoring.store import Run, Store
+from topiclake.session import is_connect
 from topiclake.streaming import batch_counts
 from topiclake.streaming.failure import query_failure
 
@@ -265,6 +266,8 @@ def monitor_queries(
     """
     name = source or str(spark.conf.get("spark.app.name", ""))
     monitor = QueryMonitor(Path(file), name, redact, days, jvm)
+    if is_connect(spark):
+        _log.warning("on Spark Connect, counts of rows are missing: micro-batches run in another process")
     try:
         spark.streams.addListener(monitor)
     except BaseException:

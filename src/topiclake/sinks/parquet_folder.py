@@ -59,7 +59,8 @@ def require_own(
 def has_files(spark: SparkSession, path: str) -> bool:
     """Return whether there are valid Parquet files at `path`."""
     try:
-        spark.read.parquet(path)
+        # Spark Connect looks for the path only when it needs the columns.
+        _ = spark.read.parquet(path).schema
     except AnalysisException as error:
         if re.search("PATH_NOT_FOUND|UNABLE_TO_INFER_SCHEMA", str(error)):
             return False

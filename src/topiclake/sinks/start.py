@@ -15,7 +15,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import catalog, log_store
 from topiclake.errors import ConfigError, IngestError, TopiclakeError
 from topiclake.storage import mount
-from topiclake.streaming import queries
+from topiclake.streaming import queries, row_cache
 from topiclake.streaming.sink import Sink, SinkBatch
 
 _AGAIN = "fix the sink and start again: the batch is repeated, and sinks that have it already skip it"
@@ -89,7 +89,7 @@ def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
     log_store.require_log_store(spark, table)
     if table_name.is_name(table) and catalog.exists(spark, table):
         # A table of another format would ignore the number of a batch, and take a repeated batch twice.
-        catalog.delta_table(spark, table)
+        catalog.history(spark, table, 1)
     mount.require_writable(table)
     return table
 
@@ -97,17 +97,10 @@ def table_of_sink(spark: SparkSession, settings: Settings, path: str) -> str:
 @contextmanager
 def cached(batch: DataFrame) -> Iterator[int]:
     """Compute a micro-batch and cache it while several jobs use it; yields its number of rows."""
-    if batch.storageLevel.useMemory:
-        # The caller that has cached it unpersists it.
-        yield batch.count()
-        return
-    batch.persist()
-    try:
+    with row_cache.cached(batch):
         # All rows are computed here, so that an error is not attributed to the first sink. Spark writes state
         # only in a job that reads all rows.
         yield batch.count()
-    finally:
-        batch.unpersist()
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ def fail_on_bad_record(
         is_undecodable_key = (reason == OK) & ~is_decoded_key()
         reason = F.when(is_undecodable_key, f"key {UNDECODABLE}").otherwise(reason)
     schema_id = F.coalesce(schema_id_of(F.col("value_schema")).cast("string"), F.lit("none"))
-    mismatch = codecs.value.mismatch(tries=is_static)
+    mismatch = codecs.value.mismatch(decoded, tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
     refused = refused_record(F.lit(", schema id "), schema_id, F.lit(", reason "), reason, broken, mismatch)
     passes = is_valid(codecs)

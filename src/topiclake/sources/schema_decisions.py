@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType, TimestampType
 
+from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 
@@ -72,11 +72,10 @@ def decide(spark: SparkSession, table: str, part: Part, decisions: Mapping[Schem
     delta.ensure_table(spark, table, COLUMNS, {})
     rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in decisions.items()]
     new = spark.createDataFrame(rows, COLUMNS)
-    is_same = "row.part = new.part AND row.schema = new.schema"
+    is_same = "old.part = new.part AND old.schema = new.schema"
 
     def insert() -> None:
-        rows = DeltaTable.forPath(spark, table).alias("row")
-        rows.merge(new.alias("new"), is_same).whenNotMatchedInsertAll().execute()
+        catalog.merge(table, new, is_same, "WHEN NOT MATCHED THEN INSERT *")
 
     # If two queries decide at once, Delta accepts one commit. The other query then finds the decision.
     delta.write_with_retries(insert, lambda: None)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.storage import StorageSettings
@@ -97,6 +97,11 @@ def _refresh(spark: SparkSession, storage: StorageSettings, settings: Mapping[st
         key: spark.conf.get(key) or "" for key in (*settings, renewed_key(storage.source))
     }
     with storage_errors(storage, storage.source):
-        # Any access opens the store again; the checkpoint is then written with the renewed credential.
-        DeltaTable.isDeltaTable(spark, mount.resolve(storage, storage.source))
+        # Any access opens the store again; the checkpoint is then written with the renewed credential. This
+        # folder usually does not exist, so that Spark has no files to list.
+        try:
+            _ = spark.read.text(f"{mount.resolve(storage, storage.source)}/_delta_log").schema
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
     _LOG.info("%s is opened with its renewed credential", storage.source)

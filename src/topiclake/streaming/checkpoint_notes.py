@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 _Content = TypeVar("_Content")
 
@@ -22,7 +22,11 @@ def path(checkpoint: str, name: str) -> str:
 def read_if_exists(read: Callable[[], _Content]) -> _Content | None:
     """Return what `read` reads with Spark, or None if the path does not exist."""
     try:
-        return read()
+        content = read()
+        if isinstance(content, DataFrame):
+            # Spark Connect looks for the path only when it needs the columns.
+            _ = content.schema
+        return content
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise

@@ -6,11 +6,14 @@ import re
 from functools import partial
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from topiclake.config.settings import Settings
-from topiclake.errors import IngestError, require_choice
+from topiclake.errors import ConfigError, IngestError, require_choice
+from topiclake.session import is_serverless
 from topiclake.storage import renewal
 from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
@@ -22,6 +25,11 @@ OUTPUT_MODES = ("append", "update", "complete")
 KAFKA_METRICS_BUG = re.compile(
     r'Cannot invoke .*because the return value of "scala\.Option\.get\(\)" is null'
 )
+
+#: Text of Spark's error after ten seconds (`PythonWorkerFactory`). The worker of a query on Spark Connect
+#: imports its client first, which takes more than four seconds of CPU.
+SLOW_WORKER = "Timed out while waiting for the Python worker to connect back"
+_STARTS = 5
 
 
 def start_sink(
@@ -123,9 +131,12 @@ def start(
         TopiclakeError: The interrupted batch of an earlier run failed.
     """
     with storage_errors(settings.storage, location):
-        if checkpoint.is_interrupted(spark, location) if is_interrupted is None else is_interrupted:
+        # Serverless compute knows no other trigger than `availableNow`.
+        if not is_serverless() and (
+            checkpoint.is_interrupted(spark, location) if is_interrupted is None else is_interrupted
+        ):
             _finish_interrupted(stream)
-        query = triggered(stream, settings.pipeline.trigger).start()
+        query = _started(triggered(stream, settings.pipeline.trigger))
     renewal.follow(partial(progress.has_ended, query), spark, settings.storage)
     return query
 
@@ -135,11 +146,39 @@ def require_output_mode(output_mode: str, *, default: str = "append") -> None:
     require_choice("output_mode", output_mode, OUTPUT_MODES, usual=default)
 
 
+def require_trigger(trigger: str) -> None:
+    """Check that this compute can run a query with the trigger of a configuration.
+
+    Source: https://docs.databricks.com/aws/en/compute/serverless/limitations (streaming)
+
+    Raises:
+        ConfigError: It is an interval, on serverless compute.
+    """
+    if trigger != "availableNow" and is_serverless():
+        raise ConfigError(
+            f"trigger is {trigger}, but serverless compute runs a query only with availableNow",
+            "trigger: availableNow in a job that runs often, or a cluster",
+            parameter="trigger",
+            found=trigger,
+        )
+
+
 def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:
-    """Set the trigger of a configuration."""
+    """Set the trigger of a configuration; raises as `require_trigger`."""
+    require_trigger(trigger)
     if trigger == "availableNow":
         return stream.trigger(availableNow=True)
     return stream.trigger(processingTime=trigger)
+
+
+def _started(stream: DataStreamWriter) -> StreamingQuery:
+    """Start a query, and start it again if its Python worker was too slow to start."""
+    tries = Retrying(retry=retry_if_exception(_was_too_slow), stop=stop_after_attempt(_STARTS), reraise=True)
+    return tries(stream.start)
+
+
+def _was_too_slow(error: BaseException) -> bool:
+    return isinstance(error, PySparkException) and SLOW_WORKER in str(error)
 
 
 def _finish_interrupted(stream: DataStreamWriter) -> None:
@@ -149,7 +188,7 @@ def _finish_interrupted(stream: DataStreamWriter) -> None:
     its lag before it has read Kafka's end offsets. The batch is committed then, so the next start continues.
     """
     # With a Spark version that has the fix, `availableNow` would read the whole backlog here.
-    query = stream.trigger(once=True).start()
+    query = _started(stream.trigger(once=True))
     try:
         progress.await_caught_up(query, "availableNow")
     except IngestError as error:

@@ -49,7 +49,7 @@ class AvroCodec(Codec):
 
     def decode(self, records: DataFrame, part: Part = "value") -> DataFrame:
         """Decode `part` of records, as `Codec.decode` says; adds `<part>_framed BINARY`, too."""
-        framed = records.withColumn(f"{part}_framed", framed_payload(part))
+        framed = records.withColumn(f"{part}_framed", framed_payload(self, records, part))
         return framed.withColumn(decoded_name(part), decoded(self, part))
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
@@ -57,9 +57,9 @@ class AvroCodec(Codec):
         writers = {identifier(key): text for key, text in self.writers.items()}
         return avro_diagnosis.reason(payload, schema, writers)
 
-    def mismatch(self, *, tries: bool = True) -> Column:
+    def mismatch(self, records: DataFrame, *, tries: bool = True) -> Column:
         """Say which form of Avro a value has, if it was read as the other form; see `Codec.mismatch`."""
-        return avro_plain.mismatch(self, tries=tries)
+        return avro_plain.mismatch(self, records, tries=tries)
 
 
 def _comments(schema: str) -> tuple[str, dict[str, str]]:

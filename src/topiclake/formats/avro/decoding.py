@@ -12,12 +12,13 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded, null_decoded
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
+from topiclake.session import needs_guard
 
 
 def zigzag(number: int) -> bytes:
@@ -63,15 +64,27 @@ def _ended(record: dict[str, Any], *, after_prefix: bool) -> str:
     return json.dumps(record | {"fields": [*before, *record["fields"], {"name": END_FIELD, "type": "long"}]})
 
 
-def framed_payload(part: Part = "value") -> Column:
+def framed_payload(codec: Codec, records: DataFrame, part: Part = "value") -> Column:
     """Return five bytes, the Avro and END of `part` of records that `identified` has seen.
 
-    A separate column, not an expression in each branch of `decoded`.
+    A separate column, not an expression in each branch of `decoded`. In a JVM without Avro's limits, it is
+    null unless Python has read the record whole.
     """
     value = F.col(part)
     has_header = F.col(f"{part}_named").isNull()
     after_prefix = F.when(has_header, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
-    return F.concat(after_prefix, F.lit(END_BYTES))
+    return _safe(codec, records, F.concat(after_prefix, F.lit(END_BYTES)), F.col(f"{part}_schema"), part)
+
+
+def _safe(codec: Codec, records: DataFrame, payload: Column, schema: Column, part: Part) -> Column:
+    if not needs_guard(records.sparkSession):
+        return payload
+    # Its packages are optional where the JVM has the limits.
+    from topiclake.formats.avro.guard import checked
+
+    wrapped = _wrap(codec, part)
+    writers = {identifier(key): wrapped(text, after_prefix=True) for key, text in codec.writers.items()}
+    return checked(payload, schema, writers)
 
 
 def decoded(codec: Codec, part: Part = "value") -> Column:
@@ -121,7 +134,8 @@ def decoded_as(codec: Codec, key: SchemaKey, payload: Column, part: Part = "valu
     return from_avro(payload, wrapped(codec.writers[key], after_prefix=True), options)
 
 
-def fits(codec: Codec, key: SchemaKey, value: Column) -> Column:
+def fits(codec: Codec, records: DataFrame, key: SchemaKey, value: Column) -> Column:
     """Return whether `value BINARY` is plain Avro of the schema `key`, from its first byte to its last."""
     payload = F.concat(F.lit(bytes(HEADER_LENGTH)), value, F.lit(END_BYTES))
+    payload = _safe(codec, records, payload, F.lit(identifier(key)), "value")
     return is_decoded(decoded_as(codec, key, payload))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -58,27 +58,36 @@ def reason_of(schemas: Mapping[str, str], payload: bytes | None, schema: bytes |
 
 def has_free_items(schema: Any) -> bool:  # noqa: ANN401 (Avro's JSON)
     """Return whether an array's items may take no bytes: then a few bytes can claim 2⁶³ of them."""
+    nodes = list(_nodes(schema))
+    named = {str(node["name"]).rpartition(".")[2]: node for node in nodes if node.get("type") in _NAMED}
+    return any(_is_free(node["items"], named) for node in nodes if node.get("type") == "array")
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """Yield each object of a schema, fields among them."""
     if isinstance(schema, list):
-        return any(map(has_free_items, schema))
-    if not isinstance(schema, dict):
+        for branch in schema:
+            yield from _nodes(branch)
+    if isinstance(schema, dict):
+        yield schema
+        for inner in (schema.get("items"), schema.get("values"), schema.get("type"), schema.get("fields")):
+            yield from _nodes(inner)
+
+
+def _is_free(schema: Any, named: Mapping[str, Any], inside: frozenset[str] = frozenset()) -> bool:  # noqa: ANN401
+    if isinstance(schema, str):
+        name = schema.rpartition(".")[2]
+        if schema in _PRIMITIVE or name in inside:
+            return schema == "null"
+        return name not in named or _is_free(named[name], named, inside | {name})
+    if not isinstance(schema, dict) or schema["type"] in ("array", "map", "enum"):
         return False
-    if schema.get("type") == "array" and _is_free(schema["items"]):
-        return True
-    inner = [schema.get("items"), schema.get("values")]
-    inner += [each["type"] for each in schema.get("fields", [])]
-    inner += [schema["type"]] if isinstance(schema.get("type"), (dict, list)) else []
-    return any(map(has_free_items, inner))
+    if schema["type"] in ("record", "error"):
+        return all(_is_free(field["type"], named, inside) for field in schema["fields"])
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    return _is_free(schema["type"], named, inside)
 
 
-def _is_free(schema: Any) -> bool:  # noqa: ANN401
-    if schema == "null":
-        return True
-    if not isinstance(schema, dict):
-        return isinstance(schema, str) and schema not in _PRIMITIVE
-    if schema["type"] == "record":
-        return all(_is_free(each["type"]) for each in schema["fields"])
-    return bool(schema["type"] == "null" or (schema["type"] == "fixed" and schema["size"] == 0))
-
-
-#: Anything else in the place of a type is a name, which may stand for a record without bytes.
-_PRIMITIVE = {"boolean", "int", "long", "float", "double", "bytes", "string"}
+_NAMED = ("record", "error", "fixed", "enum")
+_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}

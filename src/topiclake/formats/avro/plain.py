@@ -34,7 +34,7 @@ def tag_plain_records(records: DataFrame, codec: Codec, usable: Sequence[SchemaK
     if older:
         # One version needs no trial. Not deterministic: see `decoding.decoded`.
         tried = [
-            (avro_decoding.fits(codec, key, F.col("value")), F.lit(identifier(key)))
+            (avro_decoding.fits(codec, records, key, F.col("value")), F.lit(identifier(key)))
             for key in reversed(usable)
         ]
         first = reduce(lambda case, branch: case.when(*branch), tried, F).otherwise(schema)
@@ -52,11 +52,12 @@ def untag_plain_records(records: DataFrame, usable: Sequence[SchemaKey]) -> Data
     return records.withColumn("headers", F.when(F.size("headers") > 1, others))
 
 
-def mismatch(codec: Codec, *, tries: bool = True) -> Column:
+def mismatch(codec: Codec, records: DataFrame, *, tries: bool = True) -> Column:
     """Say which form a value has, if it was read as the other form; else "".
 
     Args:
         codec: The codec of the schemas.
+        records: The records.
         tries: Whether each schema of the codec is tried on a value without a header. Otherwise, plain Avro
             is not noticed. The plan of a micro-batch should decode only once.
 
@@ -72,5 +73,5 @@ def mismatch(codec: Codec, *, tries: bool = True) -> Column:
     )
     for key in codec.writers if tries else ():
         plain = f"; the value is plain Avro of schema {key}: set avro_form=plain"
-        detail = detail.when(~is_named & avro_decoding.fits(codec, key, value), plain)
+        detail = detail.when(~is_named & avro_decoding.fits(codec, records, key, value), plain)
     return F.coalesce(detail, F.lit(""))

@@ -88,18 +88,13 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
         replay: Id of the claim.
     """
     delta.ensure_table(spark, location(quarantine), COLUMNS, {})
-    unclaimed = rows.select(*KEY).distinct()
-    is_same = " AND ".join(f"claim.{name} = new.{name}" for name in KEY)
-    values = {name: f"new.{name}" for name in KEY} | {"replay": F.lit(replay)}
-    table = catalog.delta_table(spark, location(quarantine)).alias("claim")
-    table.merge(unclaimed.alias("new"), is_same).whenNotMatchedInsert(values=values).execute()
+    claims = rows.select(*KEY).distinct().withColumn("replay", F.lit(replay))
+    new = claims.withColumn("replayed_at", F.lit(None).cast("timestamp"))
+    is_same = " AND ".join(f"old.{name} = new.{name}" for name in KEY)
+    catalog.merge(location(quarantine), new, is_same, "WHEN NOT MATCHED THEN INSERT *")
 
 
 def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
     """Mark the rows of a claim as written; return the number of rows that were not marked yet."""
-    mark_row = spark.createDataFrame([(replay,)], "replay STRING")
-    unmarked = "claim.replay = ended.replay AND claim.replayed_at IS NULL"
-    table = catalog.delta_table(spark, location(quarantine)).alias("claim")
-    merge = table.merge(mark_row.alias("ended"), unmarked)
-    metrics = merge.whenMatchedUpdate(set={"replayed_at": F.current_timestamp()}).execute()
-    return int(metrics.collect()[0]["num_affected_rows"])
+    unmarked = f"replay = {delta.literal(replay)} AND replayed_at IS NULL"
+    return catalog.update(spark, location(quarantine), "replayed_at = current_timestamp()", unmarked)

@@ -1,0 +1,189 @@
+"""The pipelines on a Spark Connect server: the client has no JVM, and a worker process writes the batches."""
+
+import json
+import textwrap
+from collections import Counter
+
+import pytest
+
+import topiclake as tl
+from tests.spark.formats.test_bombs import BOMBS, schema, z
+from tests.support.numbers_topic import Numbers, crash_after_batch, right
+from topiclake.delta import table as delta
+from topiclake.delta import table_commits
+from topiclake.formats.avro.diagnosis import has_free_items
+from topiclake.kafka.admin import ensure_topic
+from topiclake.schema_registry.wire_format import frame
+from topiclake.session import AVRO_LIMITS
+
+INGEST = """
+query = tl.start_ingest(spark, settings)
+tl.await_caught_up(query, settings.pipeline.trigger)
+"""
+AUDIT = "tl.audit_ingest(spark, settings).require_ok()\n"
+#: Two records of each partition; one too short, two that name no schema, one of an unknown schema.
+BAD = (b"", b"no Avro", b"1 more", frame(2**30, b"x"))
+
+
+@pytest.fixture
+def numbers(connected, tmp_path):
+    return Numbers(connected, tmp_path)
+
+
+def rows_of(spark, path):
+    rows = delta.read(spark, path).select("n", "_kafka.partition", "_kafka.offset").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def reasons_of(spark, path):
+    return Counter(row["reason"] for row in delta.read(spark, f"{path}_quarantine").collect())
+
+
+def commits_of(spark, path):
+    return [
+        (commit.metadata["batch_id"], commit.writer) for commit in table_commits.read(spark, path).valid[::-1]
+    ]
+
+
+@pytest.mark.slow("two clients, and a Python worker for each query")
+def test_the_ingest_on_spark_connect_has_each_record_in_one_place_also_after_a_crash(
+    numbers, connect_server, spark
+):
+    numbers.topic("a")
+    schema_id, settings, table = numbers.register("a"), numbers.settings(), f"{numbers.folder}/table"
+    numbers.send("a", *(right(schema_id, n) for n in range(10)), *BAD)
+    connect_server.run(INGEST, settings=settings)
+    assert rows_of(spark, table) == [(n, n % 2, n // 2) for n in range(10)]
+    assert reasons_of(spark, table) == {"too_short": 1, "bad_magic": 2, "unknown_schema_id": 1}
+    # The second commit says that the unknown schema stayed unknown.
+    commits = commits_of(spark, table)
+    (writer, late) = (name for _, name in commits)
+    assert [(0, writer), (0, late)] == commits
+
+    crash_after_batch(numbers.folder / "checkpoint", 0)
+    numbers.send("a", *(right(schema_id, n) for n in range(10, 14)))
+    done = connect_server.run(INGEST + AUDIT, settings=settings)
+    assert rows_of(spark, table) == [(n, n % 2, n // 2 + 2 * (n > 9)) for n in range(14)]
+    assert reasons_of(spark, table).total() == 4
+    assert commits_of(spark, table) == [*commits, (1, writer)]
+    assert "Python checks each record" not in done.stderr
+
+
+@pytest.mark.thorough("the text of errors on the same server")
+def test_the_error_of_a_batch_on_spark_connect_names_the_record(numbers, connect_server):
+    numbers.topic("a")
+    numbers.send("a", right(numbers.register("a"), 0), b"no Avro")
+    failing = f"""
+from topiclake.errors import DecodeError
+try:
+{textwrap.indent(INGEST, "    ")}
+except DecodeError as error:
+    print(error.fields["partition"], error.fields["offset"], error.fields["reason"])
+"""
+    done = connect_server.run(failing, settings=numbers.settings(mode="FAILFAST"))
+    assert done.stdout.split() == ["1", "0", "bad_magic"]
+
+
+@pytest.mark.thorough("further pipelines on the same server")
+@pytest.mark.slow("three pipelines")
+def test_several_topics_replay_and_a_new_schema_on_spark_connect(numbers, connect_server, spark):
+    for name in ("a", "b"):
+        numbers.topic(name)
+    schema_id, settings = numbers.register("a"), numbers.settings(**numbers.several)
+    numbers.send("a", *(right(schema_id, n) for n in range(4)))
+    numbers.send("b", *(right(schema_id, n) for n in range(6)))
+    connect_server.run(INGEST, settings=settings)
+    assert len(rows_of(spark, f"{numbers.folder}/tables/{numbers.topic_name('a')}")) == 4
+    numbers.register("b")
+    connect_server.run(INGEST + AUDIT, settings=settings)
+    assert len(rows_of(spark, f"{numbers.folder}/tables/{numbers.topic_name('b')}")) == 6
+
+    one = numbers.settings(checkpoint_path=f"{numbers.folder}/checkpoint_of_a")
+    numbers.send("a", frame(schema_id + 1000, right(schema_id, 9)[5:]))
+    connect_server.run(INGEST, settings=one)
+    table = f"{numbers.folder}/table"
+    assert reasons_of(spark, table) == {"unknown_schema_id": 1}
+    report = "report = tl.replay_quarantine(spark, settings)\nprint(report.waiting)"
+    assert connect_server.run(report, settings=one).stdout.strip() == "{'unknown_schema_id': 1}"
+
+
+@pytest.mark.thorough("further formats and sinks on the same server")
+@pytest.mark.slow("several queries")
+def test_declared_json_and_the_sink_of_a_table_on_spark_connect(hits, connect_server, spark):
+    hits.publish(20)
+    hits.send(b"no JSON")
+    settings, table = hits.settings(), f"{hits.folder}/table"
+    connect_server.run(INGEST + AUDIT, settings=settings)
+    assert delta.read(spark, table).count() == 20
+    assert hits.quarantined().total() == 1
+
+    copy = """
+tables = {
+    "copies": tl.delta_batches(settings, spark, path=f"{folder}/copies"),
+    "newest": tl.delta_batches(settings, spark, path=f"{folder}/newest", mode="merge", keys=["_kafka"]),
+}
+query = tl.start_sinks(
+    tl.read_values(spark, settings), settings, tables, checkpoint_path=f"{folder}/sinks"
+)
+tl.await_caught_up(query, settings.pipeline.trigger)
+"""
+    for expected in (20, 20):
+        connect_server.run(copy, settings=settings, folder=str(hits.folder))
+        for name in ("copies", "newest"):
+            assert delta.read(spark, f"{hits.folder}/{name}").select("_kafka").distinct().count() == expected
+            assert delta.read(spark, f"{hits.folder}/{name}").count() == expected
+        crash_after_batch(hits.folder / "sinks", 0)
+
+
+@pytest.mark.thorough("Delta's own settings on the same server")
+def test_a_repeated_append_and_a_repeated_merge_change_nothing_on_spark_connect(
+    tmp_path, connect_server, spark
+):
+    """The configuration of the session does not name the writer of a MERGE there."""
+    repeated = """
+from topiclake.delta import merge, table
+rows = spark.createDataFrame([(1, "a"), (None, "b")], "id INT, name STRING")
+for attempt in ("first", "second"):
+    table.append_once(rows, f"{folder}/appended", writer="w", batch_id=7, commit={"attempt": attempt})
+    merge.merge_once(rows, f"{folder}/merged", ["id"], writer="w", batch_id=7)
+    print(table.is_committed(spark, f"{folder}/appended", attempt))
+"""
+    done = connect_server.run(repeated, folder=str(tmp_path))
+    assert done.stdout.split() == ["True", "False"]
+    for name in ("appended", "merged"):
+        assert sorted(row["name"] for row in delta.read(spark, f"{tmp_path}/{name}").collect()) == ["a", "b"]
+    commit = delta.commit_of(spark, f"{tmp_path}/appended", writer="w", batch_id=7)
+    assert commit == {"writer": "w", "batch_id": 7, "attempt": "first", "rows": 2}
+
+
+@pytest.fixture
+def without_limits(spark):
+    """The session's JVM answers that it has none of Avro's limits; in fact it keeps those that it read."""
+    system = spark._jvm.java.lang.System
+    for name in AVRO_LIMITS:
+        system.clearProperty(name)
+    yield
+    for name, value in AVRO_LIMITS.items():
+        system.setProperty(name, str(value))
+
+
+@pytest.mark.thorough("the same records as in test_bombs, which runs always")
+@pytest.mark.slow("a schema for each bomb")
+def test_without_avros_limits_python_checks_each_record_first(numbers, connect_server, spark, without_limits):
+    ensure_topic(numbers.settings().kafka, numbers.topic_name("a"), 2)
+    expected = set()
+    for name, (kind, good, bomb) in BOMBS.items():
+        text = schema(name, kind)
+        schema_id = numbers.registry.register(f"{numbers.topic_name('a')}-value", text)
+        neighbour = frame(schema_id, good + z(len(name)) + name.encode())
+        numbers.send("a", neighbour, frame(schema_id, bomb + b"\0"), neighbour + b"\0")
+        # fastavro could be kept busy by such an array, so none of its records is decoded.
+        expected |= set() if has_free_items(json.loads(text)) else {name}
+    settings = numbers.settings()
+    done = connect_server.run(INGEST + AUDIT, settings=settings)
+    assert "Python checks each record" in done.stderr
+    rows = delta.read(spark, f"{numbers.folder}/table")
+    assert {row["of"] for row in rows.select("of").collect()} == expected
+    assert rows.count() == len(expected)
+    assert reasons_of(spark, f"{numbers.folder}/table") == {"undecodable": 3 * len(BOMBS) - len(expected)}
+    assert tl.audit_ingest(spark, settings).ok
