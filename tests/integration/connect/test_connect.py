@@ -45,6 +45,9 @@ def commits_of(spark, path):
     ]
 
 
+@pytest.mark.thorough(
+    "Spark waits ten seconds for the Python worker of a query, which a busy machine exceeds"
+)
 @pytest.mark.slow("two clients, and a Python worker for each query")
 def test_the_ingest_on_spark_connect_has_each_record_in_one_place_also_after_a_crash(
     numbers, connect_server, spark
@@ -135,7 +138,6 @@ tl.await_caught_up(query, settings.pipeline.trigger)
         crash_after_batch(hits.folder / "sinks", 0)
 
 
-@pytest.mark.thorough("Delta's own settings on the same server")
 def test_a_repeated_append_and_a_repeated_merge_change_nothing_on_spark_connect(
     tmp_path, connect_server, spark
 ):
