@@ -413,8 +413,8 @@ FAULTS = (
     Fault(
         "a batch of several topics reads Kafka once",
         "ingest/multi_topic",
-        "_PARTITION_RECORDS))).persist()",
-        "_PARTITION_RECORDS)))",
+        "        cached(records),\n",
+        "",
         _TOPICS,
         "a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing",
     ),

@@ -24,6 +24,8 @@ from workbench.services.service import Service
 
 #: The package with PostgreSQL's programs. It has wheels for Python 3.10 to 3.12, not for Linux on ARM.
 BUNDLE = "pgserver"
+#: Debian's packages have a folder for each version here.
+DEBIAN = Path("/usr/lib/postgresql")
 USER, DATABASE = "topiclake", "shop"
 #: Of all tables, also of those that are created later.
 PUBLICATION = "dbz_publication"
@@ -44,8 +46,7 @@ class Postgres(Service):
         """
         package = importlib.util.find_spec(BUNDLE)
         bundled = [Path(package.origin).parent / "pginstall" / "bin"] if package and package.origin else []
-        # Debian has a separate folder for each version.
-        debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+        debian = sorted(DEBIAN.glob("*/bin"), key=_version, reverse=True)
         folders = os.pathsep.join(map(str, (*bundled, *debian, os.environ.get("PATH", ""))))
         program = shutil.which("postgres", path=folders)
         if program is None:
@@ -154,12 +155,16 @@ def _version(folder: Path) -> int:
     return int(folder.parent.name) if folder.parent.name.isdecimal() else 0
 
 
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
 def _not_as_root() -> list[str]:
     """Return a command in front of PostgreSQL's programs, which refuse to run as root.
 
     In the user's namespace root has another number, and still owns its files.
     """
-    if os.geteuid() != 0:
+    if not _is_root():
         return []
     command = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"]
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from topiclake.errors import PlatformError
 from workbench.host.home import Home
 from workbench.host.java import Java
+from workbench.services import postgres
 from workbench.services.kafka_connect import KafkaConnect, connector_settings
 from workbench.services.postgres import Postgres
 
@@ -18,14 +17,16 @@ PORTS = {"kafka": 1, "schema-registry": 2, "postgres": 3, "kafka-connect": 4}
 
 
 def test_a_missing_postgresql_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    monkeypatch.setattr(postgres, "BUNDLE", "no_such_package")
+    monkeypatch.setattr(postgres, "DEBIAN", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PlatformError, match="pip install pgserver"):
         Postgres(Home(tmp_path, tmp_path)).program()
 
 
 def test_root_without_a_user_namespace_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server = Postgres(Home(tmp_path, tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(postgres, "_is_root", lambda: True)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PlatformError) as refused:
         server.command(Java(Path("java"), "17"), PORTS)
