@@ -20,8 +20,9 @@ def test_a_missing_postgresql_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(postgres, "BUNDLE", "no_such_package")
     monkeypatch.setattr(postgres, "DEBIAN", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PlatformError, match="pip install pgserver"):
+    with pytest.raises(PlatformError) as missing:
         Postgres(Home(tmp_path, tmp_path)).program()
+    assert missing.value.fields == {"program": "postgres"}
 
 
 def test_root_without_a_user_namespace_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
