@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.support.orders_topic import UserProject, page_commands, send_by_confluent_kafka
+from tests.support.orders_topic import PROJECT, UserProject, page_commands, send_by_confluent_kafka
 from tests.support.pages import page_blocks
+from workbench.host.home import Home
+from workbench.services import control as services
 
 pytestmark = [
     pytest.mark.thorough("plan, ingest, audit, show and quarantine have tests in make test"),
@@ -21,12 +24,25 @@ pytestmark = [
 
 @pytest.fixture
 def project(embedded, warm_jvm, tmp_path, monkeypatch):
-    for name, value in embedded[1].environment().items():
+    return user_project(tmp_path, embedded[1].environment() | warm_jvm.environment(), monkeypatch)
+
+
+@pytest.fixture
+def project_with_services(warm_jvm, tmp_path, monkeypatch):
+    """A project whose services a command of a page may stop."""
+    home = Home(tmp_path / "home", PROJECT)
+    variables = services.up(home).environment()
+    yield user_project(tmp_path / "project", variables | warm_jvm.environment(), monkeypatch)
+    services.down(home)
+
+
+def user_project(folder: Path, variables: Mapping[str, str], monkeypatch) -> UserProject:
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    project = UserProject(tmp_path, embedded[1].environment() | warm_jvm.environment())
+    project = UserProject(folder, variables)
     # The environments of the pages are the local one here.
     for name in ("prod", "shop"):
-        shutil.copy(tmp_path / "conf" / "local.yaml", tmp_path / "conf" / f"{name}.yaml")
+        shutil.copy(folder / "conf" / "local.yaml", folder / "conf" / f"{name}.yaml")
     return project
 
 
@@ -66,7 +82,8 @@ def lose_checkpoint(project: UserProject) -> None:
     checkpoint.rename(project.folder / f"lost-{time.monotonic_ns()}")
 
 
-def test_jobs_target_and_upgrade(project):
+def test_jobs_target_and_upgrade(project_with_services):
+    project = project_with_services
     topic = "jobs.orders"
     send_by_confluent_kafka(topic)
     succeed(project, [f"topiclake init orders --topic {topic} --into ./lake"])
