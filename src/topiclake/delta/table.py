@@ -98,7 +98,10 @@ def ensure_table(
             tries(_create, spark, path, schema, properties, comment, cluster_by)
     except PySparkException as error:
         if error.getCondition() in _MERE_FILES:
-            raise _unregistered(path, catalog.folder(spark, path)) from None
+            is_name = table_name.is_name(path)
+            raise (
+                _unregistered(path, catalog.folder(spark, path)) if is_name else _mere_files(path)
+            ) from None
         raise
 
 
@@ -110,6 +113,12 @@ def _unregistered(name: str, folder: str) -> StorageError:
         table=name,
         folder=folder,
         reason=_FILES,
+    )
+
+
+def _mere_files(path: str) -> StorageError:
+    return StorageError(
+        f"{path} holds files, but no Delta table", "set another table_path", table=path, reason=_FILES
     )
 
 
@@ -150,9 +159,7 @@ def _create(
         set_properties(spark, path, properties)
         return
     if not _has_log(spark, path):
-        raise StorageError(
-            f"{path} holds files, but no Delta table", "set another table_path", table=path, reason=_FILES
-        )
+        raise _mere_files(path)
     # A writer was killed after it created the log's folder and before its first commit. Delta cannot
     # create a table there, but it can append.
     options = {name: value for name, value in properties.items() if _is_option(name)}
@@ -363,8 +370,11 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of SQL, with quotes and backslashes escaped."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    """Return a text as a literal of SQL.
+
+    Spark replaces `${…}` by variables and settings, which may be secrets, also within literals.
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"
 
 

@@ -69,6 +69,8 @@ MAX_THREADS = min(8, 2 * _CORES)
 #: The number of records of a partition of a batch in memory, about. Each topic has a task for each partition.
 _PARTITION_RECORDS = 100_000
 
+#: Texts of errors that end the batch for all topics: a bad record in mode FAILFAST, a stop of the query.
+_ENDS = (FAILFAST, "SPARK_JOB_CANCELLED", "InterruptedException")
 _LOG = logging.getLogger(__name__)
 
 #: By checkpoint and topic: the start of its query, and when the topic may be tried again.
@@ -136,11 +138,17 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ready: Ranges = {}
     failing: dict[str, str] = {}
     for topic in sorted(new.keys() | waiting.keys()):
-        missed = [row for row in waiting.get(topic, []) if row["batch_id"] < batch_id]
+        # A start may have fixed a range that includes an earlier attempt of this batch.
+        missed = [
+            row
+            for row in waiting.get(topic, [])
+            if row["batch_id"] < batch_id or row["resumed_as"] is not None
+        ]
         reason = _pause_reason(topics, topic, lost)
         if reason is None and missed and not _resumed(spark, topics, topic, missed, owners, RESUME_SECONDS):
             reason = missed[-1]["why"]
-        if topic not in new:
+        is_written = reason is None and any(row["batch_id"] == batch_id for row in missed)
+        if topic not in new or is_written:
             continue
         if reason is None:
             ready[topic] = new[topic]
@@ -177,16 +185,16 @@ def _side_by_side(
     the error is raised.
     """
     with ThreadPoolExecutor(MAX_THREADS) as threads:
-        # Each call copies Spark's local properties, such as the query's job group; threads cannot share them.
-        running = {
-            threads.submit(
-                inheritable_thread_target(records.sparkSession)(
-                    partial(_write_topic, topics, records, topic, batch_id, owners)
-                )
-            ): topic
-            for topic in names
-        }
         try:
+            # Each call copies Spark's local properties, such as the job group. Threads cannot share them.
+            running = {
+                threads.submit(
+                    inheritable_thread_target(records.sparkSession)(
+                        partial(_write_topic, topics, records, topic, batch_id, owners)
+                    )
+                ): topic
+                for topic in names
+            }
             yield ((running[done], done.result()) for done in as_completed(running))
         finally:
             threads.shutdown(cancel_futures=True)
@@ -290,7 +298,8 @@ def _affects_one_topic(error: Exception) -> bool:
     """Return whether an error affects only its topic."""
     if isinstance(error, SubjectNotFoundError):
         return True
-    return not (isinstance(error, (SchemaRegistryError, DecodeError)) or FAILFAST in str(error))
+    text = str(error)
+    return not (isinstance(error, (SchemaRegistryError, DecodeError)) or any(end in text for end in _ENDS))
 
 
 def _message(error: Exception) -> str:
@@ -311,7 +320,9 @@ def _pause(
     ranges = spark.createDataFrame(rows, LEDGER_SCHEMA)
     try:
         delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
-    except Exception as error:  # noqa: BLE001 (whatever the storage raises)
+    except Exception as error:
+        if not _affects_one_topic(error):
+            raise
         raise StorageError(
             f"topic {topic} cannot be written ({reason}), nor can it be paused: {_message(error)}",
             f"make {topics.ledger} writable",

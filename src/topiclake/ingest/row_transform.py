@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -24,6 +25,9 @@ from topiclake.sources import constraints
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import failure, observation
 from topiclake.streaming.row_cache import cached
+
+#: Topics of a batch are written side by side, and a user's function may replace a temporary view.
+_applying = Lock()
 
 #: A function from rows to rows: one row for each row, with its `_kafka`.
 Function = Callable[[DataFrame], DataFrame]
@@ -83,7 +87,8 @@ class RowTransform:
             IngestError: The transform cannot be applied, returns no DataFrame, or changes `_kafka`.
         """
         try:
-            transformed = self.function(rows)
+            with _applying:
+                transformed = self.function(rows)
         except Exception as error:
             raise self.error(
                 f"cannot be applied to the columns {', '.join(rows.columns)}: "

@@ -268,8 +268,11 @@ class SchemaRegistry:
         Raises:
             SchemaRegistryError: No answer within `patience`, or a refusal.
         """
+        asked = list(ids)
+        if not asked:
+            return {}, set(), set()
         with self._unknown_ids:
-            return self._looked_up(ids, subjects)
+            return self._looked_up(asked, subjects)
 
     def _looked_up(
         self, ids: Iterable[Key], subjects: Sequence[str]

@@ -290,12 +290,25 @@ def _required(spark: SparkSession, path: str, file: str) -> list[str]:
 
 
 def _texts(spark: SparkSession, *files: str) -> dict[str, str] | None:
-    """Return the text of each file by its name without folders, or None if one does not exist."""
-    return read_if_exists(
+    """Return the text of each file by its name without folders, or None if one does not exist.
+
+    Raises:
+        IngestError: A file is empty: Spark never leaves one.
+    """
+    texts: dict[str, str] | None = read_if_exists(
         lambda: dict(
             spark.read.text(list(files), wholetext=True).select("_metadata.file_name", "value").collect()
         )
     )
+    # Spark skips empty files.
+    if texts is not None and len(texts) < len(files):
+        raise IngestError(
+            f"the checkpoint is damaged: one of {', '.join(files)} is empty",
+            "restore the checkpoint from a backup",
+            files=files,
+            reason="damaged",
+        )
+    return texts
 
 
 def _files(spark: SparkSession, *folders: str) -> list[str]:

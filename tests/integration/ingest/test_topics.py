@@ -17,8 +17,8 @@ from tests.services.fault_proxy import FaultProxy
 from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError, SchemaRegistryError, StorageError, TopicNotFoundError
-from topiclake.ingest import multi_topic, paused_topics
+from topiclake.errors import ConfigError, IngestError, SchemaRegistryError, StorageError, TopicNotFoundError
+from topiclake.ingest import multi_topic, paused_topics, registered_batch
 from topiclake.ingest import start as ingest
 from topiclake.ingest.audit import audit
 from topiclake.kafka import admin as kafka_admin
@@ -497,6 +497,41 @@ def test_a_crash_between_a_resumed_range_and_its_mark_doubles_nothing(world, mon
 
     assert world.rows("b") == [1, 2, 3]
     assert world.paused() == {}
+
+
+@pytest.mark.thorough("a crash after a pause, and an error after the next start has fixed the range")
+@pytest.mark.slow("four ingests of two topics")
+def test_a_fixed_range_with_the_batch_that_is_repeated_is_written_whole(world, monkeypatch):
+    of_a = world.pause_b()
+    world.publish("a", of_a, ids(1))
+    world.publish("b", of_a, ids(3))
+    write, write_topic = multi_topic.write, registered_batch.write
+
+    def crashes(*given):
+        write(*given)
+        raise KeyError("crash")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(multi_topic, "write", crashes)
+        with pytest.raises(IngestError):
+            world.run()
+    assert {row["batch_id"] for row in world.paused()["b"]} == {0, 1}
+
+    world.register("b")
+    calls = []
+
+    def fails_first(*given, **more):
+        calls.append(given)
+        if len(calls) == 1:
+            raise ConnectionError("the store does not answer")
+        write_topic(*given, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(registered_batch, "write", fails_first)
+        world.run()
+    assert (world.rows("a"), world.rows("b"), world.paused()) == ([1], [1, 2, 3], {})
+    report = audit.audit_ingest(world.spark, world.settings())
+    assert report.ok, report
 
 
 def test_a_registry_that_is_away_pauses_no_topic(world, embedded):

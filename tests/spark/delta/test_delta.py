@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 from pyspark.testing import assertDataFrameEqual
 
 from topiclake.delta import table as delta
@@ -100,6 +100,18 @@ def test_the_commit_of_a_batch_is_found_by_writer_and_batch(spark, rows, path):
     assert found["schemas"] == {"value": [1]}
     assert delta.commit_of(spark, path, writer="gps/1", batch_id=2) is None
     assert delta.commit_of(spark, path, writer="gps/2", batch_id=1) is None
+
+
+def test_a_comment_shows_no_variable_of_the_driver(spark, path):
+    columns = StructType().add(
+        "id", IntegerType(), metadata={"comment": "${env:PATH} it's ${spark.app.name}"}
+    )
+    delta.ensure_table(spark, path, columns, {"topiclake.test": "${env:PATH}"}, comment="${system:user.name}")
+    (field,) = delta.read(spark, path).schema
+    assert field.metadata["comment"] == "${env:PATH} it's ${spark.app.name}"
+    assert delta.properties(spark, path)["topiclake.test"] == "${env:PATH}"
+    described = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
+    assert described["description"] == "${system:user.name}"
 
 
 def test_columns_are_none_where_there_is_no_table(spark, rows, path):

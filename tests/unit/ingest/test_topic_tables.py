@@ -45,3 +45,15 @@ def test_a_topic_with_a_dot_has_no_named_table():
 )
 def test_other_topics_have_tables(location, topic):
     require_own_table(location, topic, ["ships"])
+
+
+@pytest.mark.parametrize(
+    ("error", "affects_one"),
+    [
+        (ConnectionError("the store does not answer"), True),
+        (RuntimeError("[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs"), False),
+        (RuntimeError("java.lang.InterruptedException"), False),
+    ],
+)
+def test_a_stop_of_the_query_pauses_no_topic(error, affects_one):
+    assert multi_topic._affects_one_topic(error) is affects_one
