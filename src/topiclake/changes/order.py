@@ -32,8 +32,8 @@ ORDER, PARTITION, OFFSET = "order", "partition", "offset"
 
 #: Types whose values have an order, and whose text is the same value again.
 _ORDERED = (NumericType, DateType, TimestampType, TimestampNTZType, StringType)
-#: Hexadecimal numbers with separators, such as PostgreSQL's and SQL Server's log sequence numbers.
-_HEXADECIMAL = r"^[0-9A-Fa-f]+([/:][0-9A-Fa-f]+)+$"
+#: Hexadecimal numbers with separators: log sequence numbers of PostgreSQL and SQL Server, UUIDs.
+_HEXADECIMAL = r"^[0-9A-Fa-f]+([/:-][0-9A-Fa-f]+)+$"
 _HEX_PARTS, _DECIMAL_PARTS = "([0-9A-F]+|[^0-9A-F]+)", "([0-9]+|[^0-9]+)"
 
 

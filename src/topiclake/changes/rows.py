@@ -46,7 +46,7 @@ class ChangeRows:
         Raises:
             ConfigError: A rule names a column that the rows don't have, or that has no order.
         """
-        schema = envelopes.opened(rows).schema
+        schema = envelopes.opened(rows, rules.envelope).schema
         order = Order.of(schema, rules.sequence_by, KAFKA_COLUMN)
         found = cls(rules, order, schema)
         envelope = found._envelope()
@@ -60,7 +60,7 @@ class ChangeRows:
 
         Columns of a deletion are null, except keys and `_cdc`. So are unavailable values.
         """
-        rows = envelopes.opened(rows)
+        rows = envelopes.opened(rows, self.rules.envelope)
         envelope = self._envelope()
         keys = {key: self._key(envelope, key) for key in self.rules.keys}
         has_no_key = reduce(Column.__or__, (column.isNull() for column in keys.values()))

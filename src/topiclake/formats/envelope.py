@@ -64,8 +64,10 @@ class Envelope:
     has_unavailable: bool
 
 
-def opened(rows: DataFrame) -> DataFrame:
-    """Return the rows with the fields of `payload` as columns, if Kafka Connect has wrapped them so."""
+def opened(rows: DataFrame, envelope: str) -> DataFrame:
+    """Return rows with the fields of `payload` as columns, if Kafka Connect has wrapped Debezium's so."""
+    if envelope == NONE:
+        return rows
     kinds = {field.name: field.dataType for field in rows.schema}
     if not isinstance(kinds.get(_PAYLOAD), StructType):
         return rows
