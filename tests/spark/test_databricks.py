@@ -72,6 +72,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
 
     monkeypatch.setattr(ingest.kafka_source, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka_admin, "require_topics", lambda *_, **__: None)
+    monkeypatch.setattr(ingest.targets.Target, "require_locations", lambda *_: None)
     monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
