@@ -90,6 +90,7 @@ def run(spark, folder, seed, number):
     return target, changes
 
 
+@pytest.mark.thorough("the stories of test_rows have each case")
 @pytest.mark.slow("some ten MERGEs")
 @pytest.mark.parametrize(
     ("seed", "number"),

@@ -111,6 +111,7 @@ def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, t
     assert target.current("id", "v", "note") == {1: (20, None), 2: (4, "new"), 3: (4, None)}
 
 
+@pytest.mark.thorough("a repeated MERGE is tested by itself")
 @pytest.mark.slow("writers in three threads")
 def test_other_writers_of_the_table_are_no_loss(spark, tmp_path):
     columns = "id INT, v INT, _kafka STRUCT<partition INT, offset BIGINT>"
