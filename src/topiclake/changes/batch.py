@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +19,7 @@ from topiclake.changes.truncates import Truncate
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.formats.envelope import DELETE, UPSERT
+from topiclake.streaming.row_cache import cached
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class ChangeTarget:
         """
         changes = ChangeRows.of(rows, self.rules)
         table = delta.read(rows.sparkSession, self.table)
-        with _cached(changes.prepare(rows)) as prepared:
+        with cached(changes.prepare(rows)) as prepared:
             _Batch(self, changes.order, table, writer, batch_id).write(prepared)
 
 
@@ -80,7 +79,7 @@ class _Batch:
         rejected, result = prepared.where(~is_valid), self._fold(changes, counts)
         if result.unresolved is not None:
             rejected = rejected.unionByName(unresolved(result.unresolved))
-        with _cached(result.newest) as merged, _cached(rejected) as quarantined:
+        with cached(result.newest) as merged, cached(rejected) as quarantined:
             # Before the MERGE: after it, the rows of unavailable values might be known.
             rejections = self._quarantine(quarantined)
             self._merge(merged, counts, rejections, last if last is not None and last.is_new else None)
@@ -135,13 +134,3 @@ class _Batch:
             batch_id=self.number,
             commit={"changes": changes, "offsets": counts.offsets},
         )
-
-
-@contextmanager
-def _cached(rows: DataFrame) -> Iterator[DataFrame]:
-    """Compute rows once while several jobs use them."""
-    rows = rows.persist()
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
