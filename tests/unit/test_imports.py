@@ -19,7 +19,7 @@ FLOORS = [
     {"schema_registry", "kafka", "storage", "delta"},
     {"login"},
     {"config", "session"},
-    {"errors", "reasons"},
+    {"errors", "reasons", "local_frame"},
 ]
 WORKBENCH_FLOORS = [
     {"commands"},
@@ -182,6 +182,8 @@ def classic_violations(sources: dict[str, str]) -> list[str]:
                 f"{module} uses {name}: Spark Connect has none"
                 for name in sorted((CLASSIC_ONLY & names) - FOR_CLASSIC.get(module, set()))
             ]
+            if "createDataFrame" in names and module != "local_frame":
+                found.append(f"{module} uses createDataFrame: local_frame needs no Python workers")
     return found
 
 
@@ -323,6 +325,7 @@ def test_a_module_outside_of_the_rooms_is_named() -> None:
         "gps.rdd",
         "from pyspark import SparkContext",
         "getattr(spark, '_jvm')",
+        "spark.createDataFrame([(1,)])",
     ],
 )
 def test_what_spark_connect_lacks_is_named(source: str) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.load import leaves
 from topiclake.config.settings import Settings
+from topiclake.local_frame import local_frame
 
 
 def settings_table(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -29,4 +30,4 @@ def settings_table(spark: SparkSession, settings: Settings) -> DataFrame:
         for key, value in leaves(settings.model_dump(mode="json"))
         if value not in (None, [], {})
     ]
-    return spark.createDataFrame(rows, "key STRING, value STRING, origin STRING")
+    return local_frame(spark, rows, "key STRING, value STRING, origin STRING")

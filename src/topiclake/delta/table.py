@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 from topiclake.config import table_name
 from topiclake.delta import catalog
 from topiclake.errors import StorageError
+from topiclake.local_frame import local_frame
 
 #: After this time Delta forgets the batches of a writer. Without this property it never does.
 FORGETS_WRITERS = "delta.setTransactionRetentionDuration"
@@ -152,7 +153,7 @@ def _create(
     # If the folder has any file, Delta's command does nothing.
     if columns(spark, path):
         return
-    empty = spark.createDataFrame([], schema)
+    empty = local_frame(spark, [], schema)
     if table_name.is_name(path):
         # The user has created an external table without columns.
         empty.writeTo(table_name.quoted(path)).option("mergeSchema", "true").append()

@@ -48,6 +48,7 @@ from topiclake.kafka import client as kafka_client
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
+from topiclake.local_frame import local_frame
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
@@ -317,7 +318,7 @@ def _pause(
         for partition, (first, after) in spans.items()
     ]
     writer = f"{targets.writer_name(topics.target(topic), spark)}/paused"
-    ranges = spark.createDataFrame(rows, LEDGER_SCHEMA)
+    ranges = local_frame(spark, rows, LEDGER_SCHEMA)
     try:
         delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
     except Exception as error:

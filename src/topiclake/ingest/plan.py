@@ -17,6 +17,7 @@ from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
+from topiclake.local_frame import local_frame
 from topiclake.session import require_avro_limits, require_redaction
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets
@@ -72,12 +73,12 @@ class IngestPlan:
         """Return the offsets that would be read, one row for each partition."""
         columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT"
         rows = [(each.topic, each.partition, each.first, each.after, each.records) for each in self.ranges]
-        return spark.createDataFrame(rows, columns)
+        return local_frame(spark, rows, columns)
 
     def summary(self, spark: SparkSession) -> DataFrame:
         """Return each topic's table as rows: `topic STRING, fact STRING, value STRING`."""
         rows = [(table.topic, fact, value) for table in self.tables for fact, value in table.facts()]
-        return spark.createDataFrame(rows, "topic STRING, fact STRING, value STRING")
+        return local_frame(spark, rows, "topic STRING, fact STRING, value STRING")
 
 
 def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function | None = None) -> IngestPlan:

@@ -28,6 +28,7 @@ from topiclake.ingest.paused_topics import Span
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.targets import Target
 from topiclake.kafka import source as kafka_source
+from topiclake.local_frame import local_frame
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.batch_offsets import OFFSETS
@@ -63,7 +64,7 @@ class TableContent:
             the tables; a replayed record is in the table, too.
         """
         columns = "is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN"
-        offsets = spark.createDataFrame([], columns)
+        offsets = local_frame(spark, [], columns)
         if self.table_version is not None:
             rows = delta.read(spark, self.target.table, self.table_version)
             origin = KAFKA_COLUMN
@@ -299,7 +300,7 @@ def _require_not_aged(
 
 def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int, int]]) -> DataFrame:
     """Return the rows whose `partition` and `offset` are in one of `spans`."""
-    ranges = spark.createDataFrame(list(spans), "of_partition INT, first BIGINT, after BIGINT")
+    ranges = local_frame(spark, list(spans), "of_partition INT, first BIGINT, after BIGINT")
     inside = (F.col("partition") == F.col("of_partition")) & (F.col("offset") >= F.col("first"))
     return rows.join(F.broadcast(ranges), inside & (F.col("offset") < F.col("after")), "left_semi")
 

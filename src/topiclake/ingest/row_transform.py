@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
+from topiclake.local_frame import local_frame
 from topiclake.sources import constraints
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import failure, observation
@@ -56,7 +57,7 @@ class RowTransform:
         Raises:
             IngestError: The transform cannot be applied to such rows.
         """
-        return delta.nullable(self.apply(spark.createDataFrame([], columns)))
+        return delta.nullable(self.apply(local_frame(spark, [], columns)))
 
     def refusal(
         self,

@@ -17,6 +17,7 @@ from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.ingest.paused_topics import LEDGER_SCHEMA, waiting
+from topiclake.local_frame import local_frame
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
@@ -75,7 +76,7 @@ class RunSummary:
         version = f", version {table.version}" if table.version >= 0 else ""
         rows.append((f"in the table{version}", table.rows, table.path))
         rows.append(("in the quarantine", quarantine.rows, quarantine.path))
-        return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
+        return local_frame(spark, rows, "result STRING, records BIGINT, path STRING")
 
 
 def table_path(settings: Settings) -> str:
@@ -158,7 +159,7 @@ def create_view(
     if is_table:
         rows = delta.read(spark, table).drop(KAFKA_COLUMN)
     elif columns is not None:
-        rows = spark.createDataFrame([], columns)
+        rows = local_frame(spark, [], columns)
     else:
         raise StorageError(
             f"there is no Delta table at {shown}" + ("" if table == shown else f" ({table})"),
@@ -199,7 +200,7 @@ def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
     ledger = mount.resolve(settings.storage, settings.pipeline.paused_path)
     missed = waiting(spark, ledger)
     if missed is None:
-        return spark.createDataFrame([], LEDGER_SCHEMA)
+        return local_frame(spark, [], LEDGER_SCHEMA)
     return missed.orderBy("topic", "batch_id", "partition")
 
 
@@ -263,7 +264,7 @@ def _each_topic(spark: SparkSession, settings: Settings) -> list[Settings]:
 
 def _tables_of_topics(spark: SparkSession, settings: Settings) -> DataFrame:
     of_topics = _each_topic(spark, settings)
-    return spark.createDataFrame([_listed(each, *_states(spark, each)) for each in of_topics], _LIST)
+    return local_frame(spark, [_listed(each, *_states(spark, each)) for each in of_topics], _LIST)
 
 
 def _listed(settings: Settings, table: TableState, quarantine: TableState) -> tuple[str, int, int, str]:

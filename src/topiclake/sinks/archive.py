@@ -20,6 +20,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, TopiclakeError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
+from topiclake.local_frame import local_frame
 from topiclake.session import require_avro_limits, require_redaction
 from topiclake.sinks import parquet_folder
 from topiclake.sources.layout import KAFKA_COLUMN
@@ -56,7 +57,7 @@ class ArchiveSummary:
     def counts(self, spark: SparkSession) -> DataFrame:
         """Return the rows as a table with the columns of `RunSummary.counts`."""
         rows = [("in the archive", self.rows, self.path)]
-        return spark.createDataFrame(rows, "result STRING, records BIGINT, path STRING")
+        return local_frame(spark, rows, "result STRING, records BIGINT, path STRING")
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Archive:
     def rows(self) -> DataFrame:
         """Return the archived rows, with columns in the order of the schemas and the layout, and `_kafka`."""
         if not parquet_folder.has_files(self.spark, self.path):
-            return self.spark.createDataFrame([], self.schemas.columns())
+            return local_frame(self.spark, [], self.schemas.columns())
         files = self.spark.read.option("mergeSchema", "true").parquet(self.path)
         # Spark returns them in the order of the first file that it reads.
         column_names = [name for name in self.schemas.columns().fieldNames() if name in files.columns]

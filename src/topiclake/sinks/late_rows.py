@@ -20,6 +20,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
+from topiclake.local_frame import local_frame
 from topiclake.sinks.start import cached, table_of_sink
 from topiclake.sources import declared_rows
 from topiclake.sources.layout import Layout
@@ -102,7 +103,7 @@ class LateBatches(Sink):
 
     def columns(self, spark: SparkSession) -> StructType:
         """Return the table's columns."""
-        rows = self._rows(spark.createDataFrame([], kafka_source.RECORD_SCHEMA))
+        rows = self._rows(local_frame(spark, [], kafka_source.RECORD_SCHEMA))
         return delta.nullable(late_rows(rows, self.windows, watermark_ms=0, batch_id=0))
 
     def _read(self, spark: SparkSession, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
+from topiclake.local_frame import local_frame
 from topiclake.sinks.start import table_of_sink
 from topiclake.sinks.webhook import Webhook, message
 from topiclake.streaming.sink import Sink, SinkBatch
@@ -93,7 +94,7 @@ class NotificationBatches(Sink):
 
     def _store(self, spark: SparkSession, notifications: list[dict[str, Any]], batch: SinkBatch) -> None:
         columns = "id STRING, subject STRING, kind STRING, since STRING, text STRING"
-        sent = spark.createDataFrame([tuple(each.values()) for each in notifications], columns)
+        sent = local_frame(spark, [tuple(each.values()) for each in notifications], columns)
         rows = sent.select(
             "subject",
             (F.col("kind") == _KINDS[True]).alias("is_wrong"),
@@ -150,6 +151,6 @@ def notify_batches(
 def last_notifications(spark: SparkSession, destination: str) -> DataFrame:
     """Return the last notification of each subject; columns `NOTIFICATIONS`."""
     if not delta.is_table(spark, destination):
-        return spark.createDataFrame([], NOTIFICATIONS)
+        return local_frame(spark, [], NOTIFICATIONS)
     newest = F.max_by(F.struct("*"), "batch_id").alias("newest")
     return delta.read(spark, destination).groupBy(F.col("subject").alias("of")).agg(newest).select("newest.*")

@@ -12,6 +12,7 @@ from topiclake.delta import table as delta
 from topiclake.formats.codec import is_decoded_key
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import source as kafka_source
+from topiclake.local_frame import local_frame
 from topiclake.reasons import OK, REFUSED_BY_TABLE, TOMBSTONE, UNDECODABLE
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
@@ -97,7 +98,7 @@ def _row(layout: Layout) -> list[Column]:
 def columns(spark: SparkSession, values: DeclaredFormat, layout: Layout) -> StructType:
     """Return the table's columns; each may be null."""
     return delta.nullable(
-        valid_rows(values.decode(spark.createDataFrame([], kafka_source.RECORD_SCHEMA)), layout)
+        valid_rows(values.decode(local_frame(spark, [], kafka_source.RECORD_SCHEMA)), layout)
     )
 
 

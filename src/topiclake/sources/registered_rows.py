@@ -25,6 +25,7 @@ from topiclake.formats.codec import (
     is_known_schema,
     names_schema,
 )
+from topiclake.local_frame import local_frame
 from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.sources import constraints
@@ -219,7 +220,7 @@ def valid_rows(flat: DataFrame) -> DataFrame:
 def columns(spark: SparkSession, codecs: Codecs, layout: Layout, record_schema: str) -> StructType:
     """Return the table's columns as the codecs and the layout want them; each may be null."""
     return delta.nullable(
-        valid_rows(as_rows(decode(spark.createDataFrame([], record_schema), codecs, layout), codecs, layout))
+        valid_rows(as_rows(decode(local_frame(spark, [], record_schema), codecs, layout), codecs, layout))
     )
 
 

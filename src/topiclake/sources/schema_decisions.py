@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType, 
 
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
+from topiclake.local_frame import local_frame
 from topiclake.schema_registry.wire_format import Part, SchemaKey
 
 COLUMNS = StructType(
@@ -71,7 +72,7 @@ def decide(spark: SparkSession, table: str, part: Part, decisions: Mapping[Schem
     """
     delta.ensure_table(spark, table, COLUMNS, {})
     rows = [(part, str(key), is_known, datetime.now(timezone.utc)) for key, is_known in decisions.items()]
-    new = spark.createDataFrame(rows, COLUMNS)
+    new = local_frame(spark, rows, COLUMNS)
     is_same = "old.part = new.part AND old.schema = new.schema"
 
     def insert() -> None:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from topiclake.local_frame import local_frame
+
 _Content = TypeVar("_Content")
 
 #: Option for `jars/store` on S3: a single file needs no rename.
@@ -45,5 +47,5 @@ def append(
 ) -> None:
     """Add notes; write no file if `rows` is empty."""
     if notes := list(rows):
-        one_file = spark.createDataFrame(notes, schema).coalesce(1)
+        one_file = local_frame(spark, notes, schema).coalesce(1)
         one_file.write.mode("append").option(_COMMITTED_AT_ONCE, "true").json(path(checkpoint, name))

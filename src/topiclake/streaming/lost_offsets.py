@@ -27,6 +27,7 @@ from topiclake.errors import KafkaError, OffsetsLostError
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka.lost_ranges import LostRange, compare, joined
 from topiclake.kafka.offsets import BrokerOffsets
+from topiclake.local_frame import local_frame
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, checkpoint_notes
@@ -97,7 +98,7 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
         for lost in joined([*noted, *losses])
     ]
     columns = "topic STRING, partition INT, first BIGINT, after BIGINT, records BIGINT, why STRING"
-    return spark.createDataFrame(rows, columns)
+    return local_frame(spark, rows, columns)
 
 
 def check_lost_offsets(

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 import topiclake as tl
@@ -185,7 +188,9 @@ def recorded_positions(spark: SparkSession, file: Path | str) -> DataFrame:
     """
     numbered = enumerate(read_tracks(Path(file)), start=1001)
     rows = [event | {"deviceId": device} for device, track in numbered for event in track]
-    return spark.createDataFrame(rows, _POSITIONS)
+    columns: Any = StructType.fromDDL(_POSITIONS)
+    # If these were a list, each query of the rows would read them in Python workers.
+    return spark.createDataFrame(pa.Table.from_pylist(rows).select(columns.names), columns)
 
 
 def counts_per_device(gps_events: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 from topiclake.formats.avro.decoding import framed
 from topiclake.formats.avro.reader_schema import is_record
 from topiclake.formats.codec import ImpossibleSchemaError
+from topiclake.local_frame import local_frame
 
 #: More than a record of Kafka holds; a few bytes of a schema that claims 1 GiB would end the JVM.
 FIXED_LIMIT = 16 * 1024 * 1024
@@ -27,7 +28,7 @@ def event_type(spark: SparkSession, reader: str) -> DataType:
         raise ImpossibleSchemaError(
             f"a fixed of more than {FIXED_LIMIT} bytes, which Avro allocates before it reads it"
         )
-    empty = spark.createDataFrame([], "value BINARY")
+    empty = local_frame(spark, [], "value BINARY")
     try:
         decoded = empty.select(from_avro("value", framed(reader)).alias("decoded")).select("decoded.event")
         event = decoded.schema[0].dataType

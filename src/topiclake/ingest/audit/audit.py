@@ -37,6 +37,7 @@ from topiclake.ingest.audit.ranges import (
 from topiclake.ingest.audit.report import AuditReport, PartitionAudit, joined
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka.offsets import topic_offsets
+from topiclake.local_frame import local_frame
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
@@ -203,7 +204,7 @@ def _in_ranges(spark: SparkSession, ranges: Mapping[int, Range], locations: list
     names = ("first", "committed", "earliest", "paused_first", "paused_last")
     schema = ", ".join(["partition INT", *(f"{name} BIGINT" for name in names)])
     rows = reduce(DataFrame.unionAll, locations)
-    bounded = rows.join(F.broadcast(spark.createDataFrame(bounds, schema)), "partition", "left")
+    bounded = rows.join(F.broadcast(local_frame(spark, bounds, schema)), "partition", "left")
     # Rows without a partition, or of one that the checkpoint does not know, are kept: they are `unknown`.
     inside = "first IS NULL OR offset IS NULL OR (offset >= first AND offset < committed)"
     aged = F.coalesce(F.col("offset") < F.col("earliest"), F.lit(False)).alias("aged")

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from topiclake.ingest.audit.report import KINDS, MAX_FINDINGS, Finding
+from topiclake.local_frame import local_frame
 
 #: Locations of an offset. In Kafka: a record, a record whose value is null, a record that a paused topic
 #: waits for, a record of any transaction. In a table: a row, a row in quarantine, a row in quarantine that a
@@ -64,7 +65,7 @@ def find_offsets(locations: DataFrame, policy: AuditRules, topic: str) -> list[F
     )
     # The blocks are collected, since one plan with both steps would group all rows twice.
     spark, bad = locations.sparkSession, blocks.select("partition", "block").collect()
-    bad_blocks = spark.createDataFrame(bad, "bad_partition INT, bad_block BIGINT")
+    bad_blocks = local_frame(spark, bad, "bad_partition INT, bad_block BIGINT")
     is_bad = F.expr(f"partition <=> bad_partition AND offset div {_BLOCK} <=> bad_block")
     suspects = locations.join(F.broadcast(bad_blocks), is_bad, "left_semi")
     kinds = F.array_compact(F.array(*(F.when(F.col(kind) > 0, F.lit(kind)) for kind in KINDS)))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.errors import IngestError
+from topiclake.local_frame import local_frame
 
 #: Kinds of findings, in the order of the report.
 KINDS = ("missing", "doubled", "in_both", "aborted", "unknown")
@@ -123,8 +124,8 @@ class AuditReport:
         schema = ", ".join(
             f"{field.name} {kinds.get(field.name, 'BIGINT')}" for field in fields(PartitionAudit)
         )
-        return spark.createDataFrame(
-            [tuple(asdict(partition).values()) for partition in self.partitions], schema
+        return local_frame(
+            spark, [tuple(asdict(partition).values()) for partition in self.partitions], schema
         )
 
     def __str__(self) -> str:

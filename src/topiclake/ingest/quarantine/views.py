@@ -12,6 +12,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.quarantine_rows import SCHEMA
+from topiclake.local_frame import local_frame
 from topiclake.reasons import REASONS
 from topiclake.schema_registry.wire_format import HEADER_LENGTH
 from topiclake.storage import mount
@@ -39,7 +40,7 @@ def _read(spark: SparkSession, settings: Settings, reason: str | None = None) ->
         if delta.is_table(spark, path):
             rows = replay_claims.read(spark, path)
         else:
-            rows = spark.createDataFrame([], f"{SCHEMA}, replay STRING, replayed_at TIMESTAMP")
+            rows = local_frame(spark, [], f"{SCHEMA}, replay STRING, replayed_at TIMESTAMP")
     rows = rows.where(F.col("topic") == settings.pipeline.topic)
     return rows.where(F.col("reason") == reason) if reason else rows
 
