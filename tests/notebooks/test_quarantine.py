@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from tests.support.environment import succeeded, without_workbench
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.ingest import registered_batch
 from topiclake.ingest.targets import Target
@@ -96,7 +97,7 @@ def table(embedded, spark, request, tmp_path) -> str:
     )
     values = [frame(later, b"\x0e"), b"{json}"]
     records = [(topic, 0, offset, None, b"key", value, None) for offset, value in enumerate(values)]
-    registered_batch.write(target, spark.createDataFrame(records, RECORD_SCHEMA), 0)
+    registered_batch.write(target, local_rows(spark, records, RECORD_SCHEMA), 0)
     found = registry.register(f"{topic}-elsewhere", SCHEMA.replace('"E"', f'"E", "doc": "{topic}"'))
     assert found == later
     return path

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.support.local_rows import local_rows
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.schema_registry import SchemaRegistrySettings
@@ -170,7 +171,7 @@ def _found(spark: SparkSession, folder: Path) -> DataFrame:
         event = f"struct(reason AS place, cast(NULL AS {event_type}) AS event) AS what"
         frames.append(rows.selectExpr("partition", "offset", event))
     empty = f"partition INT, offset BIGINT, what STRUCT<place: STRING, event: {event_type}>"
-    found = spark.createDataFrame([], empty)
+    found = local_rows(spark, [], empty)
     for frame_ in frames:
         found = found.unionAll(frame_)
     return found

@@ -8,6 +8,7 @@ import fastavro
 import pytest
 from pyspark.sql import DataFrame
 
+from tests.support.local_rows import local_rows
 from topiclake.kafka.source import RECORD_SCHEMA
 
 TIMESTAMP = datetime(2026, 1, 2, 3, 4, 5, 678901)
@@ -38,7 +39,7 @@ def kafka_records(spark):
             (topic, partition, offset, TIMESTAMP, b"key", value, [("source", b"test")])
             for offset, value in enumerate(values)
         ]
-        return spark.createDataFrame(rows, RECORD_SCHEMA)
+        return local_rows(spark, rows, RECORD_SCHEMA)
 
     return made
 

@@ -13,6 +13,7 @@ import yaml
 from confluent_kafka import Producer
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.kafka.source import RECORD_SCHEMA
@@ -51,7 +52,7 @@ class Hits:
         """What Kafka's source gives, without Kafka."""
         now = datetime.now()
         rows = [(self.topic, 0, offset, now, None, value, None) for offset, value in enumerate(values)]
-        return self.spark.createDataFrame(rows, RECORD_SCHEMA)
+        return local_rows(self.spark, rows, RECORD_SCHEMA)
 
     def ingest(self, **given):
         settings = self.settings(**given)

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.config.secret import Secret
 from topiclake.config.webhook import WebhookSettings
@@ -287,7 +288,7 @@ def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_s
 def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, monkeypatch):
     columns = "device_id STRING, name STRING, is_online BOOLEAN, since TIMESTAMP"
     since = datetime(2026, 1, 2, 3, tzinfo=timezone.utc)
-    rows = nest.spark.createDataFrame([("c1", "Door", False, since), ("c2", None, None, None)], columns)
+    rows = local_rows(nest.spark, [("c1", "Door", False, since), ("c2", None, None, None)], columns)
     sink = nest.notifications()
     first, second = (tl.SinkBatch("a query", number, f"{nest.folder}/states") for number in (0, 1))
     with monkeypatch.context() as patched:
@@ -300,7 +301,7 @@ def test_what_was_sent_and_not_noted_is_sent_again_with_the_same_id(nest, chat, 
     assert len(messages) == 2
     assert messages[0] == messages[1]
     noted = delta.read(nest.spark, f"{nest.folder}/notices")
-    assert noted.schema.simpleString() == nest.spark.createDataFrame([], NOTIFICATIONS).schema.simpleString()
+    assert noted.schema.simpleString() == local_rows(nest.spark, [], NOTIFICATIONS).schema.simpleString()
     row = noted.first()
     assert (row["subject"], row["is_wrong"], row["batch_id"]) == ("c1", True, 0)
     assert row["since"].replace(tzinfo=timezone.utc) == since

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tests.support.fuzz_oracle import Text, oracle, plain, read, record
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import registered_batch
@@ -347,7 +348,7 @@ def test_damaged_records_come_out_as_fastavro_reads_them(embedded, spark, tmp_pa
         target = target_in(folder, registry, subject)
         when = datetime(2026, 1, 1)
         rows = [("fuzz", 0, offset, when, None, value, []) for offset, value in enumerate(sent)]
-        registered_batch.write(target, spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA), 0)
+        registered_batch.write(target, local_rows(spark, rows, kafka_source.RECORD_SCHEMA), 0)
 
         differences, kept, thrown = check(spark, target, schemas, sent)
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError, IngestError
 from topiclake.formats.declared import DeclaredFormat
@@ -154,7 +155,7 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
     # A time without a zone is read in the session's.
     other_zone = hits.spark.newSession()
     other_zone.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    elsewhere = other_zone.createDataFrame([], records.schema)
+    elsewhere = local_rows(other_zone, [], records.schema)
     for changed, given in ((mended, records), (values, elsewhere)):
         with pytest.raises(IngestError) as raised:
             declared_batch.write(another_start(to), changed, given, 0)
@@ -166,11 +167,11 @@ def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_lose
 
     anew, session = another_start(to), hits.spark.newSession()
     declared_batch.write(anew, values, records, 0)
-    declared_batch.write(anew, values, session.createDataFrame([], records.schema), 1)
+    declared_batch.write(anew, values, local_rows(session, [], records.schema), 1)
     # A listener tells the counts: of a bus that drops what it cannot hold, and that anybody may clear.
     session._jsparkSession.listenerManager().clear()
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
-    declared_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
+    declared_batch.write(anew, values, local_rows(session, records.collect(), records.schema), 2)
     assert f"batch 2 is in {to.table}, but Spark did not deliver its metrics" in caplog.text
 
     assert delta.read(hits.spark, to.table).count() == 2 + 0 + 2

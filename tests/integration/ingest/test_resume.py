@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
@@ -153,7 +154,7 @@ def test_rows_say_where_to_continue_when_no_commit_has_offsets(numbers, made_by,
     numbers.lose_checkpoint()
     if made_by == "a copy":
         old = delta.read(numbers.spark, numbers.table)
-        rows = numbers.spark.createDataFrame(old.collect(), old.schema)
+        rows = local_rows(numbers.spark, old.collect(), old.schema)
         shutil.rmtree(numbers.table)
         rows.write.format("delta").save(numbers.table)
     numbers.more(1)

@@ -27,6 +27,7 @@ from tests.services.kafka import ConfiguredBroker
 from tests.services.oidc import AUDIENCE, OidcServer
 from tests.support.certificates import client_certificate, keystore, server_keystore, with_password
 from tests.support.environment import succeeded, without_workbench
+from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
@@ -213,7 +214,7 @@ def stream(spark: SparkSession, kafka: KafkaSettings, topic: str) -> DataFrame:
 
 
 def write_with_spark(spark: SparkSession, kafka: KafkaSettings, topic: str, value: str) -> None:
-    rows = spark.createDataFrame([(value,)], "value STRING")
+    rows = local_rows(spark, [(value,)], "value STRING")
     rows.write.format("kafka").options(**writer.writer_options(kafka, topic)).save()
 
 

@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, EncodeError, SchemaRegistryError
 from topiclake.kafka import admin as kafka_admin
@@ -35,7 +36,7 @@ class Out:
         self.url = self.settings.schema_registry.url
 
     def rows(self, ddl, *values):
-        return self.spark.createDataFrame(list(values), ddl)
+        return local_rows(self.spark, list(values), ddl)
 
     def propose(self, rows, **given):
         return tl.propose_schemas(rows, self.settings, **({"topic": self.topic} | given))

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 import topiclake as tl
 from tests.programs import jdbc_run
 from tests.services import databases
+from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from topiclake.errors import ConfigError, DatabaseError, IngestError
 from topiclake.sinks.jdbc import connection as jdbc_connection
@@ -60,7 +61,7 @@ class Sink:
         return jdbc_run.settings_for(self.folder, self.server, **database)
 
     def frame(self, rows, schema):
-        return self.spark.createDataFrame(rows, schema).coalesce(1)
+        return local_rows(self.spark, rows, schema).coalesce(1)
 
     def batches(self, rows, keys=("k",), settings=None, table=None, **given):
         return jdbc_upsert.upsert_batches(

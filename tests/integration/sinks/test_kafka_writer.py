@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError, IngestError, KafkaError, TopicNotFoundError
 from topiclake.kafka import admin as kafka_admin
@@ -70,7 +71,7 @@ class World:
         return [row(one) for one in tl.read_batch(self.spark, self.of(topic or self.sink)).collect()]
 
     def frame(self, rows, schema):
-        return self.spark.createDataFrame(rows, schema)
+        return local_rows(self.spark, rows, schema)
 
 
 def row(record):

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import topiclake as tl
 from tests.programs import killed_sinks
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files
@@ -216,7 +217,7 @@ def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypat
 @pytest.mark.parametrize("zone", ["UTC", "America/St_Johns", "Australia/Lord_Howe"])
 def test_days_are_those_of_utc_in_each_time_zone(spark, zone):
     times = ["2026-01-02T23:59:59.999999Z", "2026-01-03T00:00:00Z", "1969-12-31T23:59:59.5Z"]
-    hits = spark.createDataFrame([(time, "02108-1518") for time in times], "hittime STRING, zipcode STRING")
+    hits = local_rows(spark, [(time, "02108-1518") for time in times], "hittime STRING, zipcode STRING")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         dated = dated_hits(hits.withColumn("hittime", F.col("hittime").cast("timestamp")))

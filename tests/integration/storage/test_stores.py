@@ -32,6 +32,7 @@ from bench.gps_ingest import TOPIC, preload
 from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
 from tests.support.environment import succeeded
+from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from tests.support.warm_jvm import WarmJvm
 from topiclake.config.storage import StorageSettings
@@ -290,7 +291,7 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
     on = "folder" if local else "s3"
     table = f"{f'file:{tmp_path}' if local else writers.store(on).source}/{'several' if several else 'one'}"
     writers.open_store(spark, on)
-    delta.ensure_table(spark, table, spark.createDataFrame([], writers.SCHEMA).schema, {})
+    delta.ensure_table(spark, table, local_rows(spark, [], writers.SCHEMA).schema, {})
     everyone = [writer for group in writers.DRIVERS for writer in group]
     acknowledged = (
         writers.drivers(table, on, SECONDS)

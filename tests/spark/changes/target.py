@@ -2,6 +2,7 @@
 
 import json
 
+from tests.support.local_rows import local_rows
 from topiclake.changes import tables
 from topiclake.changes.batch import ChangeTarget
 from topiclake.changes.rows import ChangeRows
@@ -19,14 +20,14 @@ class Target:
         self.target = ChangeTarget(self.table, self.quarantine, self.rules)
 
     def ensure(self, **given):
-        rows = self.spark.createDataFrame([], self.columns)
+        rows = local_rows(self.spark, [], self.columns)
         changes = ChangeRows.of(rows, self.rules)
         settings = {"deletion_vectors": False} | given
         tables.ensure(self.spark, self.table, changes.table_schema(rows), changes, **settings)
         return self
 
     def write(self, rows, batch_id, writer="w", columns=None):
-        rows = self.spark.createDataFrame(rows, columns or self.columns)
+        rows = local_rows(self.spark, rows, columns or self.columns)
         self.target.write(rows, writer=writer, batch_id=batch_id)
 
     def stored(self):

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.changes.target import Target
+from tests.support.local_rows import local_rows
 from topiclake.changes.rows import ChangeRows
 from topiclake.changes.rules import ChangeRules
 from topiclake.formats import envelope as envelopes
@@ -28,7 +29,7 @@ def read(spark, name, value, key="id BIGINT"):
         (r["partition"], r["offset"], *(r[part] and json.dumps(r[part]) for part in ("key", "value")))
         for r in lines
     ]
-    rows = spark.createDataFrame(texts, "partition INT, offset BIGINT, key STRING, value STRING")
+    rows = local_rows(spark, texts, "partition INT, offset BIGINT, key STRING, value STRING")
     decoded = F.from_json("value", value).alias("value")
     # As `read_values` makes it.
     return rows.select(
@@ -134,7 +135,7 @@ def test_order_lines_follow_a_truncate_in_another_partition(spark, tmp_path):
     rows = records.collect()
     random.Random(32).shuffle(rows)
     for batch_id, part in enumerate((rows[:7], rows[7:])):
-        target.target.write(spark.createDataFrame(part, records.schema), writer="w", batch_id=batch_id)
+        target.target.write(local_rows(spark, part, records.schema), writer="w", batch_id=batch_id)
     current = {(row["order_id"], row["line"]): row["quantity"] for row in target.view().collect()}
     assert current == {(110, 1): 9}
 
@@ -167,12 +168,12 @@ def test_placeholders_are_found_in_each_type_that_has_one(spark):
         "MAP<STRING, STRING>": {text: text},
     }
     schema = ", ".join(f"c{index} {kind}" for index, kind in enumerate(columns))
-    rows = spark.createDataFrame([tuple(columns.values()), (None,) * len(columns)], schema)
+    rows = local_rows(spark, [tuple(columns.values()), (None,) * len(columns)], schema)
     found = rows.select(*(envelopes.is_unavailable(F.col(f.name), f.dataType) for f in rows.schema)).collect()
     assert [set(row) for row in found] == [{True}, {False}]
-    uuids = spark.createDataFrame([([uuid],)], "c ARRAY<STRING>")
+    uuids = local_rows(spark, [([uuid],)], "c ARRAY<STRING>")
     assert uuids.where(envelopes.is_unavailable(F.col("c"), uuids.schema["c"].dataType)).count() == 1
-    others = spark.createDataFrame([], "i INT, t TIMESTAMP, s STRUCT<a: INT>").schema
+    others = local_rows(spark, [], "i INT, t TIMESTAMP, s STRUCT<a: INT>").schema
     assert [envelopes.is_unavailable(F.col(field.name), field.dataType) for field in others] == [None] * 3
 
 
@@ -188,7 +189,7 @@ def test_placeholders_are_found_in_each_type_that_has_one(spark):
 )
 def test_an_unusable_change_has_its_reason(spark, row, operation, reason):
     columns = f"before STRUCT<id: INT>, after STRUCT<id: INT>, op STRING, {KAFKA}"
-    rows = spark.createDataFrame([(*row, (0, 1))], columns)
+    rows = local_rows(spark, [(*row, (0, 1))], columns)
     prepared = ChangeRows.of(rows, ChangeRules(keys=("id",), envelope="debezium")).prepare(rows)
     ((found, rejected),) = prepared.select("_change.operation", "_change.reason").collect()
     assert (found, rejected) == (operation, reason)

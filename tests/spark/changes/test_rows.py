@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.changes.target import Target
+from tests.support.local_rows import local_rows
 from topiclake.changes import tables
 from topiclake.changes.order import Order
 from topiclake.changes.rows import ChangeRows
@@ -119,8 +120,8 @@ def test_other_writers_of_the_table_are_no_loss(spark, tmp_path):
     target.write([(0, 0, (0, 0)), (1, 0, (1, 0))], 0)
 
     def write(partition):
-        rows = spark.newSession().createDataFrame(
-            [(partition, 1, (partition, 1)), (2, 5, (2, partition))], columns
+        rows = local_rows(
+            spark.newSession(), [(partition, 1, (partition, 1)), (2, 5, (2, partition))], columns
         )
         target.target.write(rows, writer=f"w{partition}", batch_id=1)
 
@@ -215,7 +216,7 @@ def test_texts_of_positions_are_ordered_by_their_numbers(spark):
     rows = [
         (index, number, text) for index, texts in enumerate(ascending) for number, text in enumerate(texts)
     ]
-    changes = spark.createDataFrame(rows, "list INT, number INT, text STRING").coalesce(1)
+    changes = local_rows(spark, rows, "list INT, number INT, text STRING").coalesce(1)
     order = Order.of(changes.schema, ["text"], "_kafka")
     sortable = changes.select("list", "number", order.values()[0].alias("cdc"))
     found = sortable.orderBy("list", F.col("cdc")).collect()
@@ -264,7 +265,7 @@ def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_pat
     ],
 )
 def test_wrong_rules_are_refused_before_a_batch(spark, rules, field):
-    changes = spark.createDataFrame([], "id INT, at BIGINT, list ARRAY<INT>")
+    changes = local_rows(spark, [], "id INT, at BIGINT, list ARRAY<INT>")
     with pytest.raises(ConfigError) as raised:
         ChangeRows.of(changes, ChangeRules(**({"keys": ("id",), "sequence_by": ("at",)} | rules)))
     assert raised.value.fields["parameter"] == field

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
@@ -20,7 +21,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def rows(spark):
-    return spark.createDataFrame([(1, 46.434981), (2, -0.1)], "id INT, latitude DOUBLE")
+    return local_rows(spark, [(1, 46.434981), (2, -0.1)], "id INT, latitude DOUBLE")
 
 
 def append(rows, path, batch_id, writer="gps/1", **commit):
@@ -49,9 +50,11 @@ def test_another_writer_appends_the_same_batch_id_again(spark, rows, path):
 @pytest.mark.thorough("a new column is tested in test_micro_batch")
 def test_a_new_column_is_added_and_null_in_older_rows(spark, rows, path):
     append(rows, path, 0)
-    append(spark.createDataFrame([(3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"), path, 1)
-    expected = spark.createDataFrame(
-        [(1, 46.434981, None), (2, -0.1, None), (3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"
+    append(local_rows(spark, [(3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"), path, 1)
+    expected = local_rows(
+        spark,
+        [(1, 46.434981, None), (2, -0.1, None), (3, 0.5, "new")],
+        "id INT, latitude DOUBLE, note STRING",
     )
     assertDataFrameEqual(delta.read(spark, path), expected, rtol=0, atol=0)
 
@@ -140,7 +143,7 @@ def test_a_new_table_is_empty_and_gets_schema_and_properties(spark, path):
     wanted = {"delta.logRetentionDuration": "interval 9 days", "note's": "a\\b 'c' \"d\""}
     schema = StructType.fromDDL("id INT, origin STRUCT<partition: INT, offset: BIGINT>")
     delta.ensure_table(spark, path, schema, wanted)
-    assertDataFrameEqual(delta.read(spark, path), spark.createDataFrame([], schema), rtol=0, atol=0)
+    assertDataFrameEqual(delta.read(spark, path), local_rows(spark, [], schema), rtol=0, atol=0)
     assert delta.read(spark, path).schema == schema
     assert properties(spark, path).items() >= wanted.items()
 

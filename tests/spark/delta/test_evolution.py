@@ -9,6 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from tests.support.local_rows import local_rows
 from topiclake.delta import evolution
 from topiclake.delta import table as delta
 
@@ -62,10 +63,10 @@ def widened(spark, path, cases):
     """Append a row of the old types, one of the new as the ingest does, and one of the old again."""
     was, wanted = columns(*(old for old, *_ in cases)), columns(*(new for _, new, *_ in cases))
     before, after = [before for _, _, before, _ in cases], [after for *_, after in cases]
-    delta.append_once(spark.createDataFrame([before], was), path, writer="w", batch_id=0, commit={})
+    delta.append_once(local_rows(spark, [before], was), path, writer="w", batch_id=0, commit={})
     delta.set_properties(spark, path, evolution.properties(was, wanted))
-    delta.append_once(spark.createDataFrame([after], wanted), path, writer="w", batch_id=1, commit={})
-    fitted = evolution.cast_to_table(spark.createDataFrame([before], was), delta.columns(spark, path))
+    delta.append_once(local_rows(spark, [after], wanted), path, writer="w", batch_id=1, commit={})
+    fitted = evolution.cast_to_table(local_rows(spark, [before], was), delta.columns(spark, path))
     delta.append_once(fitted, path, writer="w", batch_id=2, commit={})
     assert delta.columns(spark, path) == wanted
 
@@ -89,7 +90,7 @@ def test_types_inside_others_become_wider(spark, tmp_path):
     widened(spark, path, cases)
     wanted = columns(*(new for _, new, *_ in cases))
     rows = [[before for _, _, before, _ in cases], [after for *_, after in cases]]
-    expected = spark.createDataFrame([rows[0], rows[1], rows[0]], wanted)
+    expected = local_rows(spark, [rows[0], rows[1], rows[0]], wanted)
     found = delta.read(spark, path).collect()
     assert sorted(map(repr, found)) == sorted(map(repr, expected.collect()))
 
@@ -115,7 +116,7 @@ def test_delta_widens_none_of_what_is_refused(spark, tmp_path):
     delta.ensure_table(spark, path, was, evolution.WIDENING)
     wanted = columns(*(new for _, new in REFUSED))
     for batch_id, field in enumerate(wanted):
-        rows = spark.createDataFrame([], StructType([field]))
+        rows = local_rows(spark, [], StructType([field]))
         with contextlib.suppress(AnalysisException):
             delta.append_once(rows, path, writer="w", batch_id=batch_id, commit={})
     assert delta.columns(spark, path) == was
@@ -142,7 +143,7 @@ def test_columns_that_only_one_side_has_are_no_reason(spark, tmp_path, old, new)
     assert evolution.refusal(was, wanted) is None
     assert evolution.properties(was, wanted) == {}
     for batch_id, schema in enumerate((was, wanted)):
-        rows = spark.createDataFrame([tuple(None for _ in schema)], schema)
+        rows = local_rows(spark, [tuple(None for _ in schema)], schema)
         delta.append_once(rows, path, writer="w", batch_id=batch_id, commit={})
     assert delta.read(spark, path).count() == 2
 
@@ -153,7 +154,7 @@ def test_rows_that_are_narrower_leave_the_table_as_it_is(spark, tmp_path):
     delta.ensure_table(spark, path, wide, {})
     assert evolution.refusal(wide, narrow) is None
     assert evolution.properties(wide, narrow) == {}
-    rows = evolution.cast_to_table(spark.createDataFrame([(1, (0.5, [2]))], narrow), wide)
+    rows = evolution.cast_to_table(local_rows(spark, [(1, (0.5, [2]))], narrow), wide)
     delta.append_once(rows, path, writer="w", batch_id=0, commit={})
     assert [tuple(row) for row in delta.read(spark, path).collect()] == [(1, (0.5, [2]))]
     assert delta.columns(spark, path) == wide
@@ -164,14 +165,14 @@ def test_each_leaf_is_as_wide_as_the_wider_side(spark):
         columns("BIGINT", "STRUCT<a: INT, b: DOUBLE>"),
         columns("INT", "STRUCT<a: BIGINT, b: FLOAT, c: DATE>"),
     )
-    fitted = evolution.cast_to_table(spark.createDataFrame([], rows), table)
+    fitted = evolution.cast_to_table(local_rows(spark, [], rows), table)
     assert fitted.schema == columns("BIGINT", "STRUCT<a: BIGINT, b: DOUBLE, c: DATE>")
 
 
 def test_names_that_differ_in_case_are_one_column(spark):
     table, rows = StructType.fromDDL("Id BIGINT"), StructType.fromDDL("id INT")
     assert evolution.refusal(table, StructType.fromDDL("ID STRING")) is not None
-    assert evolution.cast_to_table(spark.createDataFrame([], rows), table).schema == StructType.fromDDL(
+    assert evolution.cast_to_table(local_rows(spark, [], rows), table).schema == StructType.fromDDL(
         "id BIGINT"
     )
 
@@ -191,7 +192,7 @@ def test_a_time_without_zone_needs_a_feature_of_the_table(spark, tmp_path):
     path, was = str(tmp_path / "t"), columns("INT")
     wanted = columns("INT", *(kind.format("TIMESTAMP_NTZ") for kind in PLACES))
     delta.ensure_table(spark, path, was, {})
-    rows = spark.createDataFrame([(1, *(None for _ in PLACES))], wanted)
+    rows = local_rows(spark, [(1, *(None for _ in PLACES))], wanted)
     with pytest.raises((AnalysisException, Py4JJavaError), match="timestampNtz"):
         delta.append_once(rows, path, writer="w", batch_id=0, commit={})
     delta.set_properties(spark, path, evolution.properties(was, wanted))

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.local_rows import local_rows
 from topiclake.delta import catalog, driver_lock, log_store, merge, table_commits
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
@@ -36,7 +37,7 @@ def name(schema, request):
 
 @pytest.fixture
 def rows(spark):
-    return spark.createDataFrame([(1, 46.434981), (2, -0.1)], COLUMNS)
+    return local_rows(spark, [(1, 46.434981), (2, -0.1)], COLUMNS)
 
 
 def append(rows, name, batch_id, **commit):
@@ -71,7 +72,7 @@ def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(s
     assert delta.latest_version(spark, name) == version
     assertDataFrameEqual(delta.read(spark, name), rows.union(rows), rtol=0, atol=0)
     assert delta.read(spark, name, version - 1).count() == 2
-    newer = spark.createDataFrame([(3, 0.5, "new")], f"{COLUMNS}, note STRING")
+    newer = local_rows(spark, [(3, 0.5, "new")], f"{COLUMNS}, note STRING")
     assert append(newer, name, 2)
     assert delta.columns(spark, name).names == ["id", "latitude", "note"]
 
@@ -100,9 +101,9 @@ def test_a_batch_that_replaces_the_rows_keeps_the_tables_properties(spark, rows,
 @pytest.mark.thorough("a further use of a name")
 def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
     merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
-    newer = spark.createDataFrame([(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
+    newer = local_rows(spark, [(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
     merge.merge_once(newer, name, ["id"], writer="q", batch_id=1)
-    merge.merge_once(spark.createDataFrame([(2, 0.0)], COLUMNS), name, ["id"], writer="q", batch_id=1)
+    merge.merge_once(local_rows(spark, [(2, 0.0)], COLUMNS), name, ["id"], writer="q", batch_id=1)
     found = sorted(map(tuple, delta.read(spark, name).select("id", "latitude", "note").collect()))
     assert found == [(1, 46.434981, None), (2, 7.0, "x"), (3, 8.0, "y")]
 
@@ -129,8 +130,8 @@ def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
 
 def test_claims_of_replays_are_in_a_table_next_to_the_quarantine(spark, schema):
     quarantine = f"{schema}.gps_quarantine"
-    rows = spark.createDataFrame(
-        [("gps", 0, 7, None)], "topic STRING, partition INT, offset BIGINT, quarantined_at TIMESTAMP"
+    rows = local_rows(
+        spark, [("gps", 0, 7, None)], "topic STRING, partition INT, offset BIGINT, quarantined_at TIMESTAMP"
     ).selectExpr("topic", "partition", "offset", "timestamp'2026-01-02 03:04:05' AS quarantined_at")
     append(rows, quarantine, 0)
     replay_claims.claim(spark, quarantine, rows, "r1")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.local_rows import local_rows
 from topiclake_examples.gps import counts_per_device, last_positions, recorded_positions, track_map
 
 TRACKS = Path(__file__).parents[3] / "data" / "gps_tracks.csv"
@@ -25,7 +26,7 @@ def gps_events(spark):
         ("near-2", at(7), 45.1, 14.2, 502.0, 330.0),
         ("far <b>", at(3), 60.0, 5.0, 3.0, 0.0),
     ]
-    return spark.createDataFrame(rows, SCHEMA)
+    return local_rows(spark, rows, SCHEMA)
 
 
 def test_records_are_counted_per_device_most_first(gps_events):

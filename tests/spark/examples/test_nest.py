@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake.formats.declared import DeclaredFormat
@@ -135,7 +136,7 @@ def test_a_notification_says_which_camera_and_since_when(logs):
 @pytest.mark.thorough("a further row of the example")
 def test_a_camera_that_is_nowhere_counts_without_zip_code(spark, logs):
     cameras = nest_cameras.nest_cameras(logs())
-    places = spark.createDataFrame([("home-0000-camera-1", "94103")], "device_id STRING, zip_code STRING")
+    places = local_rows(spark, [("home-0000-camera-1", "94103")], "device_id STRING, zip_code STRING")
     counts = nest_cameras.sightings_per_hour(cameras, places)
     seen = cameras.where("last_event.has_person")
     assert counts.agg(F.sum("count")).first()[0] == seen.count()
@@ -156,7 +157,7 @@ def test_lines_of_the_old_system_are_read_and_others_told():
 def test_the_report_holds_what_is_more_than_asked_and_the_chart_shows_it(spark):
     key = '{"zip_code":"94103","start":"2026-01-02T03:00:00Z","end":"2026-01-02T04:00:00Z"}'
     values = [(key, "1001"), (key.replace("94103", "10001"), "1000"), ("no key", "5000"), (key, "many")]
-    records = spark.createDataFrame(values, "key STRING, value STRING").select(
+    records = local_rows(spark, values, "key STRING, value STRING").select(
         F.col("key").cast("binary"), F.col("value").cast("binary")
     )
     rows = [tuple(row) for row in nest_report.sightings_report(records).collect()]

@@ -4,6 +4,7 @@ import pytest
 
 import topiclake as tl
 from tests.support.hits_topic import PROJECT
+from tests.support.local_rows import local_rows
 from topiclake.config.load import load_settings
 from topiclake.errors import ConfigError
 from topiclake_examples.nest.file_batches import FORMATS, file_batches
@@ -23,7 +24,7 @@ def settings(tmp_path, monkeypatch):
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_repeated_batch_replaces_itself(spark, settings, tmp_path, file_format):
     sink = file_batches(settings, path=(tmp_path / "files").as_uri(), file_format=file_format)
-    cameras = spark.createDataFrame([("a", (True,)), ("b", (False,))], CAMERAS)
+    cameras = local_rows(spark, [("a", (True,)), ("b", (False,))], CAMERAS)
     for number in (0, 1, 1):
         sink.write(cameras, tl.SinkBatch("query", number, "file:/checkpoint"))
     rows = spark.read.format(file_format).option("header", "true").load(sink.destination())

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
+from tests.support.local_rows import local_rows
 from topiclake.errors import ConfigError
 from topiclake.formats.avro.encoding import encoder_for
 from topiclake.formats.avro.schema_of_columns import derived_schema
@@ -56,7 +57,7 @@ VALUES = [
 @pytest.fixture
 def frame(spark):
     """Make rows of values."""
-    return lambda ddl, *rows: spark.createDataFrame(list(rows), ddl)
+    return lambda ddl, *rows: local_rows(spark, list(rows), ddl)
 
 
 def row_of(rows):

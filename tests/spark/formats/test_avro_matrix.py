@@ -11,6 +11,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.formats.plain_values import plain
 from tests.support.avro_resolution import resolves
+from tests.support.local_rows import local_rows
 from topiclake.formats.avro.decoding import END_BYTES, framed
 from topiclake.formats.codec import END, END_FIELD
 
@@ -107,7 +108,7 @@ def java(spark):
 def by_spark(spark):
     """What Spark reads of each writer's values, for each pair; a job for five readers."""
     rows = [(writer, n, each + END_BYTES) for writer in SCHEMAS for n, each in enumerate(payloads(writer))]
-    frame = spark.createDataFrame(rows, "writer STRING, n INT, payload BINARY").coalesce(1)
+    frame = local_rows(spark, rows, "writer STRING, n INT, payload BINARY").coalesce(1)
     found = {pair: [] for pair in PAIRS}
     readers = list(SCHEMAS)
     for some in (readers[start : start + 5] for start in range(0, len(readers), 5)):

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.formats.plain_values import plain
+from tests.support.local_rows import local_rows
 from topiclake.formats.avro.decoding import END_BYTES, framed, zigzag
 from topiclake.formats.avro.reader_schema import unite
 from topiclake.formats.codec import END, END_FIELD
@@ -73,7 +74,7 @@ def spark_reads_all(spark, cases):
         for case, (payloads, _, _) in enumerate(cases)
         for number, payload in enumerate(payloads)
     ]
-    frame = spark.createDataFrame(rows, "kase INT, n INT, payload BINARY").coalesce(1)
+    frame = local_rows(spark, rows, "kase INT, n INT, payload BINARY").coalesce(1)
     events = [event(frame, writer, reader) for _, writer, reader in cases]
     columns = [F.when(F.col("kase") == k, each).alias(f"c{k}") for k, (_, each) in enumerate(events)]
     found = [[] for _ in cases]
@@ -381,7 +382,7 @@ def kind(schema):
 @pytest.mark.parametrize(("text", "column_type"), documented())
 def test_the_documented_column_is_what_spark_makes(spark, text, column_type):
     united = unite({1: text})
-    frame = spark.createDataFrame([], "payload BINARY")
+    frame = local_rows(spark, [], "payload BINARY")
     assert event(frame, united.writers[1], united.reader)[0] == column_type
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import quiet_conf
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import registered_batch
@@ -181,7 +182,7 @@ def main(registry_url, folder):
     named = values(registry)
     when = datetime(2026, 1, 1)
     rows = [("bombs", 0, place, when, name.encode(), value, []) for place, (name, value) in enumerate(named)]
-    records = spark.createDataFrame(rows, kafka_source.RECORD_SCHEMA)
+    records = local_rows(spark, rows, kafka_source.RECORD_SCHEMA)
     checkpoint = Path(folder) / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text('{"id": "bombs"}')

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.services.fault_proxy import FaultProxy
+from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
@@ -140,7 +141,7 @@ def asked(registry, part):
 def kafka_rows(spark, rows):
     """Records from `(key, value, headers)`; offsets count from 0."""
     whole = [("t", 0, offset, SENT, key, value, headers) for offset, (key, value, headers) in enumerate(rows)]
-    return spark.createDataFrame(whole, RECORD_SCHEMA)
+    return local_rows(spark, whole, RECORD_SCHEMA)
 
 
 # Versions
@@ -558,7 +559,7 @@ EXPECTED = [
 def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch, caplog):
     """They come from a listener: of a bus that drops what it cannot hold, and that anybody may clear."""
     session = spark.newSession()
-    records = session.createDataFrame(mixed.collect(), mixed.schema)
+    records = local_rows(session, mixed.collect(), mixed.schema)
     registered_batch.write(target, records, 0)
     session._jsparkSession.listenerManager().clear()
     monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)

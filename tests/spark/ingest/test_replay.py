@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
@@ -207,7 +208,7 @@ def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
     def overtaken(spark, quarantine, rows, name):
         # Delta reads a table when it is asked for rows, not before.
         wanted = rows.select(*replay_claims.KEY)
-        seen = spark.createDataFrame(wanted.collect(), wanted.schema)
+        seen = local_rows(spark, wanted.collect(), wanted.schema)
         monkeypatch.setattr(replay_claims, "claim", claim)
         with monkeypatch.context() as patched:
             patched.setattr(replay.delta, "append_once", append_and_crash)
@@ -220,7 +221,8 @@ def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
 
 
 def require_landed_once(spark, settings):
-    expected = spark.createDataFrame(
+    expected = local_rows(
+        spark,
         [(0, None, (3, 0)), (2, "n2", (3, 2)), (4, "n4", (3, 4))],
         "id INT, note STRING, _kafka STRUCT<partition INT, offset BIGINT>",
     )
@@ -373,15 +375,15 @@ def test_an_incompatible_record_lands_when_its_table_was_mended(
     spark, settings, written, replayed, avro_bytes, topic, registry
 ):
     """The table had a column of another type, and is made anew."""
-    spark.createDataFrame([], "id STRING, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
+    local_rows(spark, [], "id STRING, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
         "delta"
     ).save(settings.pipeline.table_path)
     known = registry.latest(f"{topic}-value").schema_id
     written([frame(known, avro_bytes(V1, {"id": 7}))])
     assert replayed().waiting == {"incompatible_schema": 1}
-    spark.createDataFrame([], "id INT, _kafka STRUCT<partition INT, offset BIGINT>").write.format(
-        "delta"
-    ).mode("overwrite").option("overwriteSchema", "true").save(settings.pipeline.table_path)
+    local_rows(spark, [], "id INT, _kafka STRUCT<partition INT, offset BIGINT>").write.format("delta").mode(
+        "overwrite"
+    ).option("overwriteSchema", "true").save(settings.pipeline.table_path)
     assert replayed().replayed == 1
     assert [row["id"] for row in table(spark, settings).collect()] == [7]
 
@@ -440,7 +442,7 @@ def test_a_claim_in_the_table_is_marked_even_if_its_schema_is_gone(spark, settin
 def test_a_replay_beside_a_quarantine_that_is_never_quiet_ends(spark, settings, waiting, replayed):
     path = settings.pipeline.quarantine_path
     noise = delta.read(spark, path).where("offset = 1").withColumn("topic", F.lit("another"))
-    noise = spark.createDataFrame(noise.collect(), noise.schema)
+    noise = local_rows(spark, noise.collect(), noise.schema)
     ended, appended = Event(), []
 
     def append():

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
@@ -145,7 +146,8 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summa
 
 
 def check_records(spark, target, plain_of):
-    expected = spark.createDataFrame(
+    expected = local_rows(
+        spark,
         [(0, "-", (3, 0)), (1, "-", (3, 2))],
         "id LONG, note STRING, _kafka STRUCT<partition INT, offset BIGINT>",
     )

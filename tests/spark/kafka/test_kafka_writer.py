@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.local_rows import local_rows
 from topiclake.kafka.writer import ID_HEADER, identified
 
 RECORDS = "topic STRING, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>"
@@ -25,7 +26,7 @@ def ids_by_record(frame):
 @pytest.fixture
 def records(spark):
     def made(*rows):
-        return spark.createDataFrame(rows, RECORDS)
+        return local_rows(spark, rows, RECORDS)
 
     return made
 
@@ -73,7 +74,7 @@ def test_an_id_that_a_record_brings_along_is_replaced(records):
 
 def test_columns_that_tell_need_no_shuffle_and_no_batch(spark, records):
     rows = [(partition, offset) for partition in range(2) for offset in range(50)]
-    frame = spark.createDataFrame(rows, "partition INT, offset BIGINT").withColumn("value", F.lit("same"))
+    frame = local_rows(spark, rows, "partition INT, offset BIGINT").withColumn("value", F.lit("same"))
 
     def named(batch, **more):
         return identified(frame.withColumns(more), batch, "gps", ["partition", "offset"])
@@ -89,7 +90,7 @@ def test_columns_that_tell_need_no_shuffle_and_no_batch(spark, records):
 
 def test_columns_that_tell_are_told_apart_to_the_microsecond(spark):
     times = [datetime(2026, 1, 1, 0, 0, 0, micro, timezone.utc) for micro in (1, 2)]
-    frame = spark.createDataFrame([(time, "v") for time in times], "at TIMESTAMP, value STRING")
+    frame = local_rows(spark, [(time, "v") for time in times], "at TIMESTAMP, value STRING")
     for at in ("at", "CAST(at AS TIMESTAMP_NTZ)"):
         found = identified(frame.withColumn("at", F.expr(at)), "b", "gps", ["at"]).collect()
         assert len({bytes(row["headers"][0]["value"]) for row in found}) == 2

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 import topiclake as tl
+from tests.support.local_rows import local_rows
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ import topiclake as tl
     ],
 )
 def test_columns_choose_the_picture(spark, rows, columns, expected):
-    drawn = tl.draw_table(spark.createDataFrame(rows, columns))
+    drawn = tl.draw_table(local_rows(spark, rows, columns))
     assert expected in drawn.replace("\\u0026", "&").replace("\\u003c", "<").replace("\\u003e", ">")
     assert "<b>a" not in drawn.replace("\\u003c", "<")
 

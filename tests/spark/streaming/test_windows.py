@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from topiclake.streaming.windows import Windows, window_counts
 
@@ -19,7 +20,7 @@ def started(spark, tmp_path):
     """Three events of now in a folder; a function that starts counting them in windows, into a view."""
     now = datetime.now(timezone.utc).replace(microsecond=0)
     times = [(now - timedelta(seconds=late),) for late in (0, 1, 20)]
-    spark.createDataFrame(times, "at TIMESTAMP").write.json(f"{tmp_path}/events")
+    local_rows(spark, times, "at TIMESTAMP").write.json(f"{tmp_path}/events")
 
     def start(trigger, **given):
         events = spark.readStream.schema("at TIMESTAMP").json(f"{tmp_path}/events")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.support.local_rows import local_rows
 from workbench.display.show import Display
 
 
 def test_a_dataframe_draws_itself_where_a_picture_is_asked_for(spark, shown):
-    counts = spark.createDataFrame([("a", 1), ("b", 5)], "device STRING, count BIGINT")
+    counts = local_rows(spark, [("a", 1), ("b", 5)], "device STRING, count BIGINT")
     Display()(counts.plot.bar(x="device", y="count"))
     (picture,) = shown
     assert '"x":["a","b"]' in picture["text/html"]
