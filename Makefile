@@ -13,7 +13,7 @@ WRITE_SECONDS ?= 600
 # that dies fails the run: xdist would start its file again, and wait for ever once that has died, too.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20 --durations-min=5
 # `make test` skips tests with these marks of pyproject.toml. `make test-all` runs them.
-QUICK := -m "not thorough and not root" --interpreted
+QUICK := -m "not thorough and not root"
 TIMES := .cache/test-times
 export PYTHONUNBUFFERED := 1
 

@@ -60,14 +60,6 @@ SHARED_HOME = os.environ.pop("TOPICLAKE_TEST_HOME", None)
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--interpreted",
-        action="store_true",
-        help="the session of tests evaluates expressions without generated code, except in tests of formats",
-    )
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugins of these tests; only the process that prints hears of all tests."""
@@ -97,13 +89,12 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, A
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session, with the settings that the library asks for; its files are in a temporary folder."""
-    code = INTERPRETED if pytestconfig.option.interpreted else {}
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with pytest.MonkeyPatch.context() as of_jvm:
         for name, value in {JAVA_OPTIONS: LONG_LIVED, **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
-        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | code)
+        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -111,14 +102,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
 @pytest.fixture(scope="module")
 def generated_code(spark: SparkSession) -> Iterator[None]:
-    """A session with generated code, as users have it, also if the other tests have none."""
-    before = {name: spark.conf.get(name, None) for name in INTERPRETED}
+    """A session that compiles its expressions, as users have it."""
     for name in INTERPRETED:
         spark.conf.unset(name)
     yield
-    for name, value in before.items():
-        if value is not None:
-            spark.conf.set(name, value)
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -102,7 +102,9 @@ class Lake:
     jvm: WarmJvm
 
     def holds(self, store: str, name: str) -> bool:
-        return self.file(name).is_file() if store == "s3" else self.blob("HEAD", store, name).ok
+        if store.startswith("s3"):
+            return self.file(name, "topiclake" if store == "s3" else store).is_file()
+        return self.blob("HEAD", store, name).ok
 
     def forget(self, store: str, name: str) -> None:
         """Remove a file, where it is there."""
@@ -111,8 +113,8 @@ class Lake:
         else:
             assert self.blob("DELETE", store, name).status_code in (202, 404)
 
-    def file(self, name: str) -> Path:
-        return self.gateway.folder / "buckets" / BUCKET / "topiclake" / name
+    def file(self, name: str, folder: str = "topiclake") -> Path:
+        return self.gateway.folder / "buckets" / BUCKET / folder / name
 
     def blob(self, method: str, store: str, name: str) -> requests.Response:
         return self.ask(method, f"{CONTAINER}/{store}/{name}?")
@@ -206,19 +208,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     services.down(home)
 
 
+@pytest.mark.thorough("a kill on a folder is in test_crashes, an ingest on each store below")
 @pytest.mark.slow("a notebook is killed and repeated on a store")
 @pytest.mark.parametrize(
     ("store", "secret"),
     [
         ("s3", "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"),
-        *(
-            pytest.param(
-                driver,
-                "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS",
-                marks=pytest.mark.thorough("the same kill on the other store"),
-            )
-            for driver in ("wasbs", "abfss")
-        ),
+        ("wasbs", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
+        ("abfss", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
     ],
 )
 def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, store: str, secret: str) -> None:
@@ -261,14 +258,17 @@ def check_cells(lake: Lake, given: Sequence[str]) -> None:
 
 
 @pytest.mark.slow("broker, registry and both stores start for this file")
-def test_an_ingest_lands_on_azure(lake: Lake) -> None:
-    given = lake.parameters("wasbs")
-    given = (given[0], "topic=gps_once", f"{given[2]}_once")
+@pytest.mark.parametrize("store", ["s3", "wasbs"])
+def test_an_ingest_lands_on_each_store(lake: Lake, store: str) -> None:
+    environment, *_ = lake.parameters(store)
+    source = lake.addresses.extras[f"WORKBENCH_{'S3' if store == 's3' else 'AZURE'}_SOURCE"]
+    folder = source.rpartition("/")[0] + f"/{store}_once"
+    given = (environment, f"topic=gps_{store}_once", f"storage={folder}")
     lake.publish(*given[:2])
     ingested = lake.run("notebooks/gps_ingest.py", *given)
     assert (ingested["table"]["rows"], ingested["audit"]["ok"]) == (RECORDS, True)
-    assert lake.holds("wasbs_once", FIRST_BATCH)
-    assert lake.holds("wasbs_once", "checkpoints/gps/commits/0")
+    assert lake.holds(f"{store}_once", FIRST_BATCH)
+    assert lake.holds(f"{store}_once", "checkpoints/gps/commits/0")
 
 
 @pytest.mark.thorough("seven writers for seconds")
