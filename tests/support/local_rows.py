@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from topiclake.local_frame import local_frame
 
-#: Smaller rows become a part of the plan, and Spark then computes their expressions without generated code.
+#: Smaller rows become a part of the plan, of which Spark computes what it can before it executes the plan.
 THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 
 
@@ -19,11 +19,10 @@ def local_rows(spark: SparkSession, rows: Iterable[object], schema: StructType |
     """As `createDataFrame`, which reads a list in Python workers, in each query again."""
     columns: Any = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     values = list(rows)
-    if not values:
-        return local_frame(spark, [], columns)
-    table = LocalDataToArrowConversion.convert(values, columns, False)
     spark.conf.set(THRESHOLD, "0b")
     try:
-        return spark.createDataFrame(table, columns)
+        if not values:
+            return local_frame(spark, [], columns)
+        return spark.createDataFrame(LocalDataToArrowConversion.convert(values, columns, False), columns)
     finally:
         spark.conf.unset(THRESHOLD)

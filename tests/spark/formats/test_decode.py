@@ -370,7 +370,7 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
     value = codecs(VERSIONS).value
     known = Codecs(value, value if with_key else None)
     layout = Layout(key="avro" if with_key else "none")
-    records = decode(kafka_records([]), known, Layout())
+    records = decode(kafka_records([None]), known, Layout())
     rows = valid_rows(
         as_rows(fail_on_bad_record(records, known, layout) if fails else records, known, layout)
     )
@@ -390,7 +390,7 @@ def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
         known.value.writers.items(),
         F.when(F.lit(False), None),
     )
-    records = kafka_records([]).withColumn("decoded", unguarded)
+    records = kafka_records([None]).withColumn("decoded", unguarded)
     assert plan(valid_rows(as_rows(records, known, Layout()))).count("from_avro(") > len(VERSIONS)
 
 
