@@ -164,7 +164,13 @@ def main() -> None:
 
     with TemporaryDirectory() as folder:
         warehouse = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.local.dir": folder}
-        quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        # Compiled code would cost the few rows of each notebook more than it saves.
+        quiet = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
         jars = project / "jars"
         spark = local_session("stand-in", jars, warehouse | quiet) if jars.exists() else None
         results = {name: run(project / "notebooks" / name, given, spark) for name, given in asked}

@@ -223,6 +223,7 @@ def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi)
     assert taxi.table().count() == 50
 
 
+@pytest.mark.thorough("an archive is made in test_databricks")
 def test_an_archive_of_an_empty_topic_is_empty_and_ends_at_a_record_that_does_not_decode(taxi):
     kafka_admin.ensure_topic(taxi.settings().kafka, taxi.topic, 4)
     with pytest.raises(SubjectNotFoundError) as raised:

@@ -246,6 +246,7 @@ HIDDEN = {"storage": "s3a://hidden/x", "access": "NOBODY"}
 CLOSED = {"storage": "s3a://closed/x", "secret": "wrong"}
 NOWHERE = {"storage": "s3a://nowhere/x"}
 FORM = "has a form that is not allowed; try: use one of"
+ANOTHER_REFUSAL = pytest.mark.thorough("another refusal of the same store")
 
 
 @pytest.mark.parametrize(
@@ -302,15 +303,23 @@ def test_trips_that_cannot_be_read_are_told_in_a_sentence_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (NOWHERE, "s3a://nowhere/x cannot be used: there is no bucket nowhere"),
-        (HIDDEN, "s3a://hidden/x refuses the access key"),
-        (CLOSED, "s3a://closed/x refuses the access key"),
-        ({"table_path": "s3a://other/x"}, "s3a://other/x refuses the access key"),
-        ({"checkpoint_path": "s3a://other/x"}, "s3a://other/x refuses the access key"),
-        ({"table_path": "s3a://lake/a/../b"}, "s3a://lake/a/../b holds `..`, which leads out"),
-        ({"checkpoint_path": "gs://lake/x"}, f"gs://lake/x {FORM}"),
+        pytest.param(NOWHERE, "s3a://nowhere/x cannot be used: there is no bucket nowhere", id="bucket"),
+        pytest.param(HIDDEN, "s3a://hidden/x refuses the access key", id="key", marks=ANOTHER_REFUSAL),
+        pytest.param(CLOSED, "s3a://closed/x refuses the access key", id="secret", marks=ANOTHER_REFUSAL),
+        pytest.param(
+            {"table_path": "s3a://other/x"}, "s3a://other/x refuses the access key", id="table elsewhere"
+        ),
+        pytest.param(
+            {"checkpoint_path": "s3a://other/x"},
+            "s3a://other/x refuses the access key",
+            id="checkpoint elsewhere",
+            marks=ANOTHER_REFUSAL,
+        ),
+        pytest.param(
+            {"table_path": "s3a://lake/a/../b"}, "s3a://lake/a/../b holds `..`, which leads out", id=".."
+        ),
+        pytest.param({"checkpoint_path": "gs://lake/x"}, f"gs://lake/x {FORM}", id="scheme"),
     ],
-    ids=["bucket", "key", "secret", "table elsewhere", "checkpoint elsewhere", "..", "scheme"],
 )
 def test_an_archive_that_cannot_be_written_is_told_in_a_sentence_and_nothing_is_written(
     session: Session, pipeline: str, given: dict[str, str], message: str

@@ -309,7 +309,10 @@ def test_a_wrong_secret_is_named_and_not_shown(world: World, topic: str) -> None
     assert "hunter2" not in f"{raised.value} {raised.value.fields}"
 
 
-@pytest.mark.parametrize("changed", ["claims", "secret"])
+@pytest.mark.parametrize(
+    "changed",
+    ["claims", pytest.param("secret", marks=pytest.mark.thorough("another refusal of the same server"))],
+)
 def test_a_query_of_spark_that_is_refused_has_one_sentence(
     world: World, spark: SparkSession, tmp_path: Path, topic: str, changed: str
 ) -> None:
@@ -430,6 +433,7 @@ def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Map
     return Project(folder, {"oauth-secret": world.oidc.client_secret, "token": "r3gistry-token"})
 
 
+@pytest.mark.thorough("the other clients have the same logins")
 @pytest.mark.slow("cold drivers")
 @pytest.mark.parametrize("login", ["mtls", "oauth"])
 def test_the_console_consumer_has_the_same_logins(

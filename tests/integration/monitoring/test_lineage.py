@@ -245,6 +245,7 @@ def test_an_event_that_the_server_refuses_holds_up_no_other(traced, server, capl
     assert "the server refuses (422)" in caplog.text
 
 
+@pytest.mark.thorough("an unavailable server of lineage at the end of a query")
 def test_a_server_that_is_away_at_the_end_is_told_in_the_log(traced, server, caplog):
     schema_id = traced.register("a")
     server.status = 401

@@ -12,6 +12,7 @@ from workbench.commands.new import create_package
 from workbench.host.home import Home
 
 
+@pytest.mark.thorough("the files of a package are tested in test_new_command")
 @pytest.mark.slow("pytest with a JVM in another process")
 def test_the_test_of_a_new_package_passes(tmp_path):
     (tmp_path / "conf" / "pipelines").mkdir(parents=True)
