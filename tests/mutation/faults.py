@@ -408,7 +408,7 @@ FAULTS = (
         'if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
         "if False:",
         _TOPICS,
-        "a_topic_that_lost_records_is_deleted_or_taken_off_the_list_is_paused_alone",
+        "a_topic_that_lost_records_is_paused_alone",
     ),
     Fault(
         "a batch of several topics reads Kafka once",
@@ -417,6 +417,7 @@ FAULTS = (
         "",
         _TOPICS,
         "a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing",
+        only=("a topic without records",),
     ),
     Fault(
         "five requests to the registry at once",
@@ -440,7 +441,7 @@ FAULTS = (
         "registered_batch.write(target, records, number, resumed_offsets=offsets)",
         "records.schema",
         _TOPICS,
-        "a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records",
+        "a_crash_between_a_resumed_range_and_its_mark_doubles_nothing",
     ),
     Fault(
         "the range of a resumed topic is stored before it is written",

@@ -1,5 +1,6 @@
 """Starts whose checkpoint, table and history do not agree: each is refused, and resumed as `resume` says."""
 
+import copy
 import json
 import shutil
 from collections import Counter
@@ -79,27 +80,59 @@ class Resumed(Numbers):
         ]
 
 
-@pytest.mark.slow("four ingests and two audits")
-def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue(numbers):
-    numbers.more(6)
-    numbers.run()
-    numbers.more(4)
-    numbers.run()
-    # A crash: of the last batch commit 1 was made, and not its quarantine.
+@pytest.fixture(scope="module")
+def ingested(embedded, spark, tmp_path_factory):
+    """Two batches, each with numbers and one record that is none."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in embedded[1].environment().items():
+            environment.setenv(name, value)
+        numbers = Resumed(spark, tmp_path_factory.mktemp("resumed"))
+        numbers.more(6)
+        numbers.more(4)
+        numbers.run(max_offsets_per_trigger="7")
+    assert len(list((numbers.checkpoint / "commits").glob("[0-9]"))) == 2
+    return numbers
+
+
+@pytest.fixture
+def copied(connected, ingested, tmp_path):
+    """A copy of them, for accidents; the topic is one for all copies."""
+    numbers = copy.copy(ingested)
+    numbers.folder = tmp_path / "lake"
+    shutil.copytree(ingested.folder, numbers.folder)
+    return numbers
+
+
+def lose_quarantine_of_last_batch(numbers):
+    """Leave the tables as a crash does after commit 1 of the last batch."""
     quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
     quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
+
+
+def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue(copied):
+    lose_quarantine_of_last_batch(copied)
+    copied.lose_checkpoint()
+    copied.more(5)
+    assert copied.refusal() == "checkpoint_gone"
+    assert not copied.checkpoint.exists()
+    # Where the configuration begins does not matter.
+    copied.run(resume="table", starting_offsets="latest")
+    copied.check(bad=3)
+
+
+@pytest.mark.thorough("a resumed query is tested next to it")
+@pytest.mark.slow("three ingests and an audit")
+def test_a_query_that_was_resumed_may_keep_the_parameter(numbers):
+    numbers.more(6)
+    numbers.run()
     numbers.lose_checkpoint()
     numbers.more(5)
-    assert numbers.refusal() == "checkpoint_gone"
     assert numbers.refusal(resume="checkpoint") == "checkpoint_gone"
     assert not numbers.checkpoint.exists()
-    # Where the configuration begins does not matter.
-    numbers.run(resume="table", starting_offsets="latest")
-    numbers.check(bad=3)
-    # The parameter may stay.
+    numbers.run(resume="table")
     numbers.more(1)
     numbers.run(resume="table")
-    numbers.check(bad=4)
+    numbers.check(bad=3)
 
 
 @pytest.mark.thorough("a hole between two checkpoints")
@@ -176,7 +209,19 @@ def clean_history(spark, table):
             (log / f"{file.name[:20]}.crc").unlink(missing_ok=True)
 
 
-def test_a_table_that_is_gone_or_put_back_is_refused(numbers):
+def test_a_table_that_is_gone_or_put_back_is_refused(copied):
+    newest = f"{copied.table}_newest"
+    shutil.move(copied.table, newest)
+    assert copied.refusal() == "table_gone"
+    # A copy from before the last batch.
+    *_, last = sorted(Path(newest, "_delta_log").glob("*.json"))
+    shutil.copytree(newest, copied.table, ignore=shutil.ignore_patterns(f"*{last.stem}.*"))
+    assert copied.refusal() == "table_put_back"
+
+
+@pytest.mark.thorough("the refusals are tested next to it")
+@pytest.mark.slow("three ingests and an audit")
+def test_what_a_table_lacks_that_was_put_back_is_read_again(numbers):
     numbers.more(6)
     numbers.run()
     old = numbers.folder / "old"
@@ -184,11 +229,9 @@ def test_a_table_that_is_gone_or_put_back_is_refused(numbers):
     numbers.more(4)
     numbers.run()
     shutil.move(numbers.table, numbers.folder / "new")
-    assert numbers.refusal() == "table_gone"
     assert numbers.refusal(resume="table") == "table_gone"
     shutil.move(old, numbers.table)
     assert numbers.refusal() == "table_put_back"
-    # What it lacks is read again.
     numbers.lose_checkpoint()
     numbers.run(resume="table")
     numbers.check(bad=2)
@@ -228,24 +271,20 @@ def test_a_restore_is_no_end_of_the_table(numbers):
     assert numbers.refusal() == "table_replaced"
 
 
-def test_a_checkpoint_that_was_put_back_or_edited_is_refused(numbers):
-    numbers.more(6)
-    numbers.run()
-    old = numbers.folder / "old"
-    shutil.copytree(numbers.checkpoint, old)
-    numbers.more(4)
-    numbers.run()
-    edited = numbers.checkpoint / "offsets" / "1"
+def test_a_checkpoint_that_was_put_back_or_edited_is_refused(copied):
+    edited = copied.checkpoint / "offsets" / "1"
     lines = edited.read_text().splitlines()
     topic, ends = next(iter(json.loads(lines[-1]).items()))
     ends = {partition: end - 1 for partition, end in ends.items()}
     edited.write_text("\n".join([*lines[:-1], json.dumps({topic: ends})]))
     edited.with_name(".1.crc").unlink(missing_ok=True)
-    assert numbers.refusal() == "offsets_changed"
-    numbers.lose_checkpoint()
-    shutil.move(old, numbers.checkpoint)
-    assert numbers.refusal() == "checkpoint_put_back"
-    assert numbers.refusal(resume="checkpoint") == "checkpoint_put_back"
+    assert copied.refusal() == "offsets_changed"
+    # A copy from before the last batch.
+    edited.unlink()
+    (copied.checkpoint / "commits" / "1").unlink()
+    (copied.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    assert copied.refusal() == "checkpoint_put_back"
+    assert copied.refusal(resume="checkpoint") == "checkpoint_put_back"
 
 
 @pytest.mark.thorough("two starts of the same resumption")
@@ -253,9 +292,8 @@ def test_two_starts_at_once_write_what_is_missing_once(numbers, monkeypatch):
     numbers.more(6)
     numbers.run()
     numbers.more(4)
-    quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
     numbers.run()
-    quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
+    lose_quarantine_of_last_batch(numbers)
     DeltaTable.forPath(numbers.spark, numbers.table).delete("n > 7")
     numbers.lose_checkpoint()
     written = resume_table._write

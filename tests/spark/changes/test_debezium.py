@@ -126,6 +126,7 @@ def test_customers_follow_debezium(spark, tmp_path):
     }
 
 
+@pytest.mark.thorough("a truncate is tested in test_rows")
 @pytest.mark.slow("two MERGEs")
 def test_order_lines_follow_a_truncate_in_another_partition(spark, tmp_path):
     key = "order_id BIGINT, line INT"
@@ -140,6 +141,7 @@ def test_order_lines_follow_a_truncate_in_another_partition(spark, tmp_path):
     assert current == {(110, 1): 9}
 
 
+@pytest.mark.thorough("the changes of each form are tested by themselves")
 @pytest.mark.slow("two MERGEs")
 @pytest.mark.parametrize(("form", "order"), [("shopflat", ()), ("shoprew", ("__lsn",))])
 def test_customers_follow_flattened_rows(spark, tmp_path, form, order):

@@ -87,6 +87,7 @@ def test_the_newest_change_of_each_key_is_its_row_however_changes_arrive(spark, 
     assert sorted(target.stored().collect(), key=str) == sorted(before, key=str)
 
 
+@pytest.mark.thorough("a repeated MERGE and the quarantine are tested with the newest changes")
 @pytest.mark.slow("four batches")
 def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, tmp_path):
     columns = "id INT, v INT, _kafka STRUCT<partition INT, offset BIGINT>"
@@ -162,6 +163,7 @@ def test_a_truncate_deletes_all_older_rows_and_later_ones_that_are_older(spark, 
     assert target.stored().where("_cdc.deleted").count() == 0
 
 
+@pytest.mark.thorough("an option of the same MERGE")
 @pytest.mark.slow("two MERGEs")
 def test_null_keeps_a_value_where_the_rules_say_so(spark, tmp_path):
     columns = "id STRING, a INT, b INT, op STRING, _kafka STRUCT<partition INT, offset BIGINT>"

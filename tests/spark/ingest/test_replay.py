@@ -149,7 +149,7 @@ CLAIMED = DONE | {2: (True, False), 4: (True, False)}
 LEFT = {"bad_magic": 1, "tombstone": 1, "undecodable": 1}
 
 
-@pytest.mark.slow("three replays, of which two make commits")
+@pytest.mark.slow("two replays")
 def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
     spark, settings, waiting, replayed, monkeypatch
 ):
@@ -158,6 +158,12 @@ def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
     assert (report.examined, report.replayed, report.waiting, len(report.claims)) == (5, 2, LEFT, 1)
     assert json.loads(report.to_json()) == asdict(report)
     require_landed_once(spark, settings)
+
+
+@pytest.mark.thorough("the counts, and a replay that finds nothing")
+@pytest.mark.slow("a replay makes three commits")
+def test_a_replay_is_counted_and_another_one_changes_nothing(spark, settings, waiting, replayed):
+    assert replayed().replayed == 2
     require_counted_with_examples(spark, settings, waiting)
 
     before = commits(settings)
@@ -171,16 +177,27 @@ def changed(settings, **pipeline):
 
 
 @pytest.mark.slow("a replay makes three commits")
-def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(spark, settings, waiting, monkeypatch):
-    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False))
-    assert offsets(spark, settings) == [0]
+def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(
+    spark, settings, waiting, monkeypatch, caplog
+):
     monkeypatch.setattr(automatic_replay, "EVERY_SECONDS", 1)
-    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    # The query itself has one batch: it need not take time from the replay.
+    rate = spark.readStream.format("rate").load().writeStream.format("noop")
+    query = rate.trigger(processingTime="1 hour").start()
     try:
         automatic_replay.watch(query, spark, changed(settings, trigger="1 second"))
-        wait_until(lambda: marks(spark, settings) == DONE)
+        wait_until(lambda: "2 records left the quarantine" in caplog.text)
     finally:
         query.stop()
+    require_landed_once(spark, settings)
+
+
+@pytest.mark.thorough("a replay that is off, and one that finds nothing")
+@pytest.mark.slow("a replay makes three commits")
+def test_no_record_is_replayed_by_a_start_where_that_is_off_or_done(spark, settings, waiting):
+    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False))
+    assert offsets(spark, settings) == [0]
+    automatic_replay.run_at_start(spark, settings)
     require_landed_once(spark, settings)
     before = commits(settings)
     automatic_replay.run_at_start(spark, settings)
