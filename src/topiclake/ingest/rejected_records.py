@@ -62,7 +62,13 @@ def write_rejected(
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     rejected = decoded.where(F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout))
     needs_python = codecs is not earlier or UNDECODABLE in tally.reasons
-    rejected = quarantine_rows.with_reasons(rejected, codecs, unknown, needs_python=needs_python)
+    rejected = quarantine_rows.with_reasons(
+        rejected,
+        codecs,
+        unknown,
+        needs_python=needs_python,
+        keeps_tombstones=layout.keeps_tombstones,
+    )
     rejected = avro_plain.untag_plain_records(rejected, plain)
     # With the schemas of commit 1, the tally already counts `rejected`: another count would read Kafka again.
     is_same = codecs is earlier and plain == first_plain and not is_repeated

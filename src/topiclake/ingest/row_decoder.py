@@ -37,9 +37,8 @@ class RegisteredDecoder:
     def valid(self, records: DataFrame) -> DataFrame:
         """Return the records that are valid rows of the table now."""
         codecs = self._learn(records)
-        return registered_rows.decode(records, codecs, self.target.schemas.layout).where(
-            registered_rows.is_valid(codecs)
-        )
+        layout = self.target.schemas.layout
+        return registered_rows.decode(records, codecs, layout).where(registered_rows.is_valid(codecs, layout))
 
     def invalid(self, records: DataFrame) -> list[str]:
         """Return in words the schemas of records that are no longer valid, at most ten."""
@@ -72,7 +71,7 @@ class RegisteredDecoder:
 
 def _invalid(claimed: DataFrame, codecs: Codecs, layout: Layout) -> list[str]:
     """Return in words the schemas of records that are not valid, at most ten."""
-    invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs))
+    invalid = registered_rows.decode(claimed, codecs, layout).where(~registered_rows.is_valid(codecs, layout))
     rows = invalid.select(*(f"{part}_schema" for part in codecs.parts)).distinct().limit(10).collect()
     schemas = {(part, bytes(row[f"{part}_schema"] or b"")) for row in rows for part in codecs.parts}
     return sorted(f"{part} schema {schema_key(schema) or schema.hex()}" for part, schema in schemas)

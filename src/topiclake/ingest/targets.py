@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError, StorageError
+from topiclake.errors import ConfigError, IngestError, StorageError
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.layout import KAFKA_COLUMN
@@ -81,7 +81,11 @@ class Target:
         key: object = {"none": False, "avro": True}.get(layout.key, layout.key)
         if declared_key is not None:
             key = f"{layout.key} {declared_key.columns.simpleString()}"
-        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
+        found = asdict(layout)
+        if not layout.keeps_tombstones:
+            # Batches of earlier versions do not have it.
+            del found["keeps_tombstones"]
+        return found | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
 
     @property
     def origin(self) -> dict[str, str]:
@@ -145,6 +149,13 @@ def target(settings: Settings, transform: Function | None = None) -> Target:
     """Return the target of a configuration, with resolved paths and secrets."""
     resolve = partial(mount.resolve_table, settings.storage)
     pipeline = settings.pipeline
+    if pipeline.changes is not None:
+        raise ConfigError(
+            f"pipeline {settings.name} has apply: upsert, which the ingest does not support yet",
+            "use tl.apply_changes",
+            key="pipeline.apply",
+            reason="unsupported",
+        )
     return Target(
         pipeline=settings.name,
         run=settings.run_id,

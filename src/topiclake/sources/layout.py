@@ -20,13 +20,15 @@ class Layout:
         kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
         key: The format of the key, for `_key` (`PipelineSettings.key`); `none`: no such column.
         headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
-        skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
+        skips_tombstones: Whether a record without a value is skipped.
+        keeps_tombstones: Whether it is a row of nulls. Else, unless it is skipped, it goes to quarantine.
     """
 
     kafka: tuple[str, ...] = ("partition", "offset")
     key: str = "none"
     headers: bool = False
     skips_tombstones: bool = False
+    keeps_tombstones: bool = False
 
     @classmethod
     def from_settings(cls, pipeline: PipelineSettings) -> Layout:
@@ -36,6 +38,7 @@ class Layout:
             key=pipeline.key,
             headers=pipeline.headers_column,
             skips_tombstones=pipeline.tombstones == "skip",
+            keeps_tombstones=pipeline.keeps_tombstones,
         )
 
     @property
