@@ -80,7 +80,7 @@ class DeclaredFormat:
             deserializers.load(name)
         return DeclaredFormat(
             pipeline.value_format,
-            columns_of(pipeline.value_schema, other_columns=[] if pipeline.key == "none" else ["_key"]),
+            columns_of(pipeline.value_schema, other_columns=_other_columns(pipeline)),
             pipeline.timestamp_format,
             name,
             tuple(config.items()),
@@ -196,6 +196,13 @@ class DeclaredFormat:
             config = dict(self.deserializer_config)
             return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
+
+
+def _other_columns(pipeline: PipelineSettings) -> list[str]:
+    return [
+        *([] if pipeline.key == "none" else ["_key"]),
+        *(["_tombstone"] if pipeline.keeps_tombstones else []),
+    ]
 
 
 def columns_of(ddl: str, parameter: str = "value_schema", *, other_columns: Sequence[str] = ()) -> StructType:

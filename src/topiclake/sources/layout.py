@@ -10,6 +10,8 @@ from topiclake.config.pipeline import PipelineSettings
 KAFKA_COLUMN = "_kafka"
 KEY_COLUMN = "_key"
 HEADERS_COLUMN = "_headers"
+#: Whether the record has no value: `BOOLEAN`, of a pipeline that keeps tombstones.
+TOMBSTONE_COLUMN = "_tombstone"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Layout:
             (KAFKA_COLUMN, self.kafka),
             (KEY_COLUMN, self.key_expression),
             (HEADERS_COLUMN, self.headers),
+            (TOMBSTONE_COLUMN, self.keeps_tombstones),
         )
         return [name for name, is_requested in requested if is_requested]
 

@@ -29,7 +29,7 @@ from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: The column of a row before it is written: true if it is valid, false if it is rejected, null if skipped.
@@ -212,6 +212,8 @@ def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *other_columns: str
         expressions.append(f"{layout.key_expression} AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
+    if layout.keeps_tombstones:
+        expressions.append(f"value IS NULL AS {TOMBSTONE_COLUMN}")
     return decoded.selectExpr(*expressions, *other_columns).drop(END_FIELD)
 
 
