@@ -8,9 +8,10 @@ from pydantic import BeforeValidator, model_validator
 
 from topiclake.config.secret import Section
 from topiclake.config.source import Text, listed
+from topiclake.reasons import TOMBSTONE
 
-#: The words of `deletes`; any other value is a condition in SQL.
-TOMBSTONE, NONE = "tombstone", "none"
+#: The word of `deletes` for no record. Any value but this one and `tombstone` is a condition in SQL.
+NONE = "none"
 
 
 def as_list(value: object) -> object:

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from topiclake.config import table_name
-from topiclake.config.changes import TOMBSTONE, ChangeSettings, as_list
+from topiclake.config.changes import ChangeSettings, as_list
 from topiclake.config.source import SourceSettings, Text
 from topiclake.config.table_name import TOPIC
+from topiclake.reasons import TOMBSTONE
 
 _LOG = logging.getLogger(__name__)
 
@@ -200,6 +201,12 @@ class PipelineSettings(SourceSettings):
             raise ValueError(
                 "changes.deletes tombstone needs a key of avro, json, json_schema or protobuf, since "
                 "a tombstone has no value; set key, or changes.deletes"
+            )
+        of_value = [name for name in changes.order if not name.startswith("_")]
+        if changes.envelope == "none" and changes.deletes == TOMBSTONE and of_value:
+            raise ValueError(
+                f"changes.order {', '.join(of_value)} contradicts changes.deletes tombstone, which has no "
+                "value; set a condition as changes.deletes"
             )
         if not (self.kafka_column and {"partition", "offset"} <= set(self.kafka_fields)):
             raise ValueError("apply upsert needs partition and offset in kafka_fields, which order changes")

@@ -112,7 +112,7 @@ def _write_quarantine(
         _report(batch, tally, late, TableCount(path, 0, {}))
         return
     if batch.target.mode == "FAILFAST":
-        raise _first_of(rejected)
+        raise first_error(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
     batch.append(rows, path)
     if not batch_counts.has_subscribers():
@@ -130,7 +130,8 @@ def _count_reasons(batch: RegisteredBatch, rejected: DataFrame) -> Mapping[str, 
         return None
 
 
-def _first_of(rejected: DataFrame) -> DecodeError:
+def first_error(rejected: DataFrame) -> DecodeError:
+    """Return the error of the first rejected record, for mode FAILFAST."""
     row = rejected.orderBy("partition", "offset").limit(1).collect()[0]
     return DecodeError(
         f"{failure.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "

@@ -293,6 +293,7 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"changes": "{keys: [id], deletes: none, truncates: a}"}, "order"),
         ({"changes": "{keys: [id], deletes: none, envelope: debezium}"}, "deletes"),
         ({"changes": "{keys: [id], sequence_by: a}"}, "allowed: columns"),
+        ({"changes": "{order: [at]}", "key": "avro"}, "changes.order at"),
         ({"kafka_column": "false"}, "kafka_fields"),
         ({"kafka_fields": "offset"}, "kafka_fields"),
         ({"tombstones": "keep"}, "tombstones keep"),
