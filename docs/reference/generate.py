@@ -434,8 +434,9 @@ def _tables() -> str:
         f"| `{KEY_COLUMN}` | the type of the key | `key` |",
         f"| `{HEADERS_COLUMN}` | `ARRAY<STRUCT<key STRING, value BINARY>>` | `headers_column` |",
         f"| `{TOMBSTONE_COLUMN}` | `BOOLEAN`: the record has no value | `tombstones: keep` |",
-        f"| `{CDC_COLUMN}` | `STRUCT<order, partition INT, offset BIGINT, deleted BOOLEAN, deleted_at TIMESTAMP>`; "
-        "`order` has the columns of `changes.order` | `apply: upsert`, in place of the columns above |",
+        f"| `{CDC_COLUMN}` | `STRUCT<order, partition INT, offset BIGINT, deleted BOOLEAN, deleted_at "
+        "TIMESTAMP>`; `order` has the columns of `changes.order` | `apply: upsert`, in place of the columns "
+        "above |",
         f"| `{LATE_COLUMN}` | `STRUCT<start TIMESTAMP, end TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>` "
         "| none: tables of `late_batches` have it |",
         "",

@@ -109,7 +109,7 @@ def test_rows_follow_conditions_and_truncates(spark, tmp_path):
     shop.write(shop.records([change(0, 3, 2, None, 2, "d"), change(0, 4, 1, "late", 2), change(0, 6, 2)]), 1)
     assert shop.quarantined() == [(0, 6, "tombstone")]
     assert shop.current("id", "name") == {1: ("Eve",), 3: ("Cem",)}
-    shop.write(shop.records([(0, 5, None, {"at": 2, "op": "t"})]), 2)
+    shop.write(shop.records([(2, 0, None, {"at": 2, "op": "t"})]), 2)
     assert shop.current("id", "name") == {1: ("Eve",)}
     assert [counts["superseded"] for counts in shop.counts()] == [1, 0, 0]
     columns = delta.read(spark, shop.target.table).columns

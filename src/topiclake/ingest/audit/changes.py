@@ -30,8 +30,8 @@ _OPERATION, _OLD, _DELETION, _OLDEST = "_operation", "_old", "_deletion", "_olde
 def row_locations(spark: SparkSession, path: str) -> DataFrame:
     """Return the offsets of the changes that the rows of a table have.
 
-    A truncate deletes many rows, and its offset is returned once. The offset of a key with several rows is
-    returned once more.
+    A truncate deletes many rows, and its offset is returned once. If a key has rows of several changes, the
+    newest offset is returned once more.
 
     Returns:
         `partition INT, offset BIGINT, location INT`.
@@ -54,13 +54,13 @@ def row_locations(spark: SparkSession, path: str) -> DataFrame:
     live, deleted = changed.where(~is_deleted).select(position), changed.where(is_deleted).select(position)
     has_key = reduce(Column.__or__, (named(key).isNotNull() for key in keys))
     by_key = changed.where(has_key).groupBy(*map(named, keys))
-    several = by_key.agg(F.count("*").alias("rows"), F.max(position).alias("position")).where("rows > 1")
+    several = by_key.agg(F.count_distinct(position).alias("changes"), F.max(position).alias("position"))
     found = [
         rows.select("position.*", F.lit(location).alias("location"))
         for rows, location in (
             (live, IN_TABLE),
             (deleted.distinct(), DELETION),
-            (several.select("position"), IN_TABLE),
+            (several.where("changes > 1").select("position"), IN_TABLE),
         )
     ]
     return reduce(DataFrame.unionAll, found)
