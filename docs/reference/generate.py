@@ -22,6 +22,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 import topiclake as tl
+from topiclake.changes.order import CDC_COLUMN
 from topiclake.config.pipeline import QUARANTINE, REPLAYS
 from topiclake.config.secret import Secret
 from topiclake.config.settings import Settings
@@ -34,7 +35,7 @@ from topiclake.reasons import REASONS
 from topiclake.sinks import notifications
 from topiclake.sinks.jdbc import tables as jdbc_tables
 from topiclake.sources import schema_decisions
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN
 from topiclake.streaming.windows import LATE_COLUMN
 from workbench.commands.cli import cli
 from workbench.dashboard.metrics import STATES, exposition
@@ -432,6 +433,10 @@ def _tables() -> str:
         "and `timestamp TIMESTAMP` | `kafka_column`, `kafka_fields` |",
         f"| `{KEY_COLUMN}` | the type of the key | `key` |",
         f"| `{HEADERS_COLUMN}` | `ARRAY<STRUCT<key STRING, value BINARY>>` | `headers_column` |",
+        f"| `{TOMBSTONE_COLUMN}` | `BOOLEAN`: the record has no value | `tombstones: keep` |",
+        f"| `{CDC_COLUMN}` | `STRUCT<order, partition INT, offset BIGINT, deleted BOOLEAN, deleted_at "
+        "TIMESTAMP>`; `order` has the columns of `changes.order` | `apply: upsert`, in place of the columns "
+        "above |",
         f"| `{LATE_COLUMN}` | `STRUCT<start TIMESTAMP, end TIMESTAMP, watermark TIMESTAMP, batch_id BIGINT>` "
         "| none: tables of `late_batches` have it |",
         "",

@@ -46,6 +46,8 @@ class World:
             "trips": {"mode": "FAILFAST"},
         }
         self.conf.mkdir()
+        (self.conf / "pipelines").mkdir()
+        (self.conf / "pipelines" / "newest.yaml").write_text(page_blocks("changes.md", "yaml")[0])
         (self.conf / "local.yaml").write_text("")
         (self.conf / "base.yaml").write_text(
             yaml.safe_dump(

@@ -17,6 +17,7 @@ _REGISTRY = "tests/integration/schema_registry/test_registry_faults.py"
 _THREADS = "tests/unit/schema_registry/test_threads.py"
 _LATE = "tests/integration/sinks/test_late.py"
 _CHANGES = "tests/spark/changes/test_rows.py"
+_CHANGE_BATCH = "tests/spark/ingest/test_change_batch.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
 _NEWEST_CHANGE = "the_newest_change_of_each_key_is_its_row_however_changes_arrive"
 _WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
@@ -583,5 +584,21 @@ FAULTS = (
         "changes",
         _CHANGES,
         "a_truncate_deletes_all_older_rows_and_later_ones_that_are_older",
+    ),
+    Fault(
+        "a quarantined change of a repeated batch is not merged",
+        "ingest/change_batch",
+        'records = records.join(F.broadcast(quarantined), list(_POSITION), "left_anti")',
+        "records = batch.records",
+        _CHANGE_BATCH,
+        "a_record_that_is_in_quarantine_stays_there_after_a_crash",
+    ),
+    Fault(
+        "the audit finds a lost change",
+        "ingest/audit/changes",
+        "superseded = (change < old) | is_purged",
+        "superseded = F.lit(True)",
+        "tests/spark/ingest/test_change_audit.py",
+        "the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault",
     ),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +15,7 @@ from topiclake.changes import clauses
 from topiclake.changes.counts import Counts
 from topiclake.changes.newest import Folded, folded, newest
 from topiclake.changes.order import CDC_COLUMN, Order
-from topiclake.changes.quarantine import quarantine_rows, unresolved
+from topiclake.changes.quarantine import quarantine_rows, refused, unresolved
 from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows
 from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
@@ -44,83 +47,121 @@ class ChangeTarget:
             writer: Name of the writer, whose batches arrive in the order of their numbers.
             batch_id: Number of the batch. Delta skips a batch that a table already has.
         """
-        changes = ChangeRows.of(rows, self.rules)
-        table = delta.read(rows.sparkSession, self.table)
-        with cached(changes.prepare(rows)) as prepared:
-            _Batch(self, changes.order, table, writer, batch_id).write(prepared)
+        with resolved(rows, self.table, self.rules) as changes:
+            if changes.rejections:
+                bad = quarantine_rows(changes.rejected, changes.order, batch_id)
+                delta.append_once(bad, self.quarantine, writer=writer, batch_id=batch_id, commit={})
+            changes.merge(writer=writer, batch_id=batch_id)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A batch of changes.
+@contextmanager
+def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes]:
+    """Compute the newest changes of a batch, and those that the table cannot have.
 
-    Attributes:
-        target: The table and its rules.
-        order: The order of the changes of a key.
-        table: The rows of the table before the batch.
-        writer: Name of the writer.
-        number: Number of the batch.
+    Write rejected changes before the MERGE. After it, the rows of unavailable values might be known.
+
+    Args:
+        rows: The changes.
+        path: Location of the table, which exists.
+        rules: The rules by which changes become rows.
     """
-
-    target: ChangeTarget
-    order: Order
-    table: DataFrame
-    writer: str
-    number: int
-
-    def write(self, prepared: DataFrame) -> None:
-        rules = self.target.rules
-        counts = Counts.of(prepared, self.order)
-        last = Truncate.newest(prepared, self.table, rules.keys, self.order) if rules.truncates else None
+    source, table = ChangeRows.of(rows, rules), delta.read(rows.sparkSession, path)
+    order, properties = source.order, delta.properties(rows.sparkSession, path)
+    with cached(refused(source.prepare(rows), table.schema, properties)) as prepared:
+        counts = Counts.of(prepared, order)
+        last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
         is_valid = F.col(REASON_FIELD).isNull()
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))
         if last is not None:
             changes = changes.where(last.precedes())
-        rejected, result = prepared.where(~is_valid), self._fold(changes, counts)
+        rejected, result = prepared.where(~is_valid), _fold(changes, table, counts, rules, order)
         if result.unresolved is not None:
             rejected = rejected.unionByName(unresolved(result.unresolved))
-        with cached(result.newest) as merged, cached(rejected) as quarantined:
-            # Before the MERGE: after it, the rows of unavailable values might be known.
-            rejections = self._quarantine(quarantined)
-            self._merge(merged, counts, rejections, last if last is not None and last.is_new else None)
+        truncate = last if last is not None and last.is_new else None
+        with cached(result.newest) as merged, cached(rejected) as bad:
+            yield Changes(path, rules, order, table, counts, merged, truncate, bad, bad.count())
 
-    def _fold(self, changes: DataFrame, counts: Counts) -> Folded:
-        rules = self.target.rules
-        if counts.unavailable or rules.ignore_null_updates:
-            return folded(changes, self.table, rules, self.order)
-        return Folded(newest(changes, rules.keys, self.order), None)
 
-    def _quarantine(self, rejected: DataFrame) -> int:
-        number = rejected.count()
-        if number:
-            rows = quarantine_rows(rejected, self.order, self.number)
-            delta.append_once(
-                rows, self.target.quarantine, writer=self.writer, batch_id=self.number, commit={}
-            )
-        return number
+def _fold(changes: DataFrame, table: DataFrame, counts: Counts, rules: ChangeRules, order: Order) -> Folded:
+    if counts.unavailable or rules.ignore_null_updates:
+        return folded(changes, table, rules, order)
+    return Folded(newest(changes, rules.keys, order), None)
 
-    def _merge(self, merged: DataFrame, counts: Counts, rejections: int, truncate: Truncate | None) -> None:
-        """Merge the newest changes; the commit has the counts that are known before it."""
-        rules = self.target.rules
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of a batch.
+
+    Attributes:
+        path: Location of the table.
+        rules: The rules by which changes become rows.
+        order: The order of the changes of a key.
+        table: The rows of the table before the batch.
+        counts: The counts of the batch.
+        merged: The newest change of each key.
+        truncate: A truncate of the batch.
+        rejected: The changes that the table cannot have, with their reason.
+        rejections: Their number.
+    """
+
+    path: str
+    rules: ChangeRules
+    order: Order
+    table: DataFrame
+    counts: Counts
+    merged: DataFrame
+    truncate: Truncate | None
+    rejected: DataFrame
+    rejections: int
+
+    def merge(
+        self,
+        *,
+        writer: str | None,
+        batch_id: int = 0,
+        skipped: int = 0,
+        quarantined: int = 0,
+        commit: Mapping[str, object] = MappingProxyType({}),
+    ) -> dict[str, int]:
+        """Merge the newest changes; the commit has the counts that are known before it.
+
+        Args:
+            writer: Name of the writer. None: the MERGE is executed in any case. If it is repeated, it changes
+                no row.
+            batch_id: Number of the batch.
+            skipped: Number of records of the batch that the caller has skipped.
+            quarantined: Number of records of the batch that the caller has put into quarantine before.
+            commit: Metadata of the commit.
+
+        Returns:
+            The counts.
+        """
+        rules, counts, merged, truncate = self.rules, self.counts, self.merged, self.truncate
         deleted = F.count_if(f"{CDC_COLUMN}.{DELETED}")
         ((number, deletions),) = merged.agg(F.count("*"), deleted).collect()
-        if not number and truncate is None:
-            return
         # As far as it is known before the MERGE. Delta's metrics of the MERGE have the updated rows.
-        superseded = counts.rows - counts.skipped - counts.truncates - rejections - number
+        superseded = counts.rows - counts.skipped - counts.truncates - self.rejections - number
         changes = {
             "merged": number,
             "superseded": superseded,
             "deleted": deletions,
-            "skipped": counts.skipped,
-            "quarantined": rejections,
+            "skipped": counts.skipped + skipped,
+            "quarantined": self.rejections + quarantined,
         }
+        metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
+        if not number and truncate is None:
+            if writer is None:
+                return changes
+            # The history has each batch.
+            nothing = merged.sparkSession.createDataFrame([], self.table.schema)
+            delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)
+            return changes
         source = merged
         if truncate is not None:
             source = merged.unionByName(truncate.row(merged, rules.keys), allowMissingColumns=True)
         merge.execute_once(
             source,
-            self.target.table,
+            self.path,
             clauses.same_key(rules),
             partial(
                 clauses.add,
@@ -130,7 +171,8 @@ class _Batch:
                 order=self.order,
                 truncate=truncate,
             ),
-            writer=self.writer,
-            batch_id=self.number,
-            commit={"changes": changes, "offsets": counts.offsets},
+            writer=writer,
+            batch_id=batch_id,
+            commit=metadata,
         )
+        return changes

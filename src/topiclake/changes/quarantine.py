@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION, Order
-from topiclake.changes.rows import CHANGE_COLUMN
-from topiclake.reasons import UNAVAILABLE_VALUE
+from topiclake.changes.rows import CHANGE_COLUMN, OPERATION_FIELD, REASON_FIELD
+from topiclake.delta import table as delta
+from topiclake.formats.envelope import DELETE, UPSERT
+from topiclake.reasons import REFUSED_BY_TABLE, UNAVAILABLE_VALUE
+from topiclake.sources import constraints
+from topiclake.sources.constraints import REFUSED
+
+
+def refused(prepared: DataFrame, columns: StructType, properties: Mapping[str, str]) -> DataFrame:
+    """Give changes whose row breaks a constraint of the table their reason.
+
+    Args:
+        prepared: The changes.
+        columns: The columns of the table.
+        properties: Its table properties.
+    """
+    conditions = constraints.of_table(columns, properties)
+    if not conditions:
+        return prepared
+    rows = constraints.with_broken(prepared, columns, conditions, REFUSED)
+    is_change = F.col(REASON_FIELD).isNull() & F.col(OPERATION_FIELD).isin(UPSERT, DELETE)
+    change = F.col(CHANGE_COLUMN)
+    row = F.struct(*(delta.quoted(name) for name in prepared.columns if name != CHANGE_COLUMN))
+    bad = (
+        change.withField("reason", F.lit(REFUSED_BY_TABLE))
+        .withField("detail", constraints.refusal_detail())
+        .withField("row_json", F.to_json(row))
+    )
+    changed = F.when(is_change & F.col(REFUSED).isNotNull(), bad).otherwise(change)
+    return rows.withColumn(CHANGE_COLUMN, changed).select(*map(delta.quoted, prepared.columns))
 
 
 def unresolved(changes: DataFrame) -> DataFrame:

@@ -14,15 +14,16 @@ from topiclake.changes.rules import ChangeRules
 from topiclake.formats import envelope as envelopes
 from topiclake.formats.envelope import DELETE, SKIP, TRUNCATE, UPSERT, WITHOUT_VALUE, Envelope
 from topiclake.reasons import NO_KEY, NO_ORDER, UNDECODABLE
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN
 
 #: The column of a change that its table does not have: `STRUCT<operation STRING, reason STRING,
 #: detail STRING, unavailable ARRAY<STRING>, row_json STRING>`.
 CHANGE_COLUMN = "_change"
 OPERATION_FIELD, REASON_FIELD = f"{CHANGE_COLUMN}.operation", f"{CHANGE_COLUMN}.reason"
+DETAIL_FIELD = f"{CHANGE_COLUMN}.detail"
 DELETED, DELETED_AT = "deleted", "deleted_at"
 
-_TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN)
+_TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN, TOMBSTONE_COLUMN)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class ChangeRows:
         return StructType(fields)
 
     def _envelope(self) -> Envelope:
-        return envelopes.read(self.rules.envelope, self.schema, KEY_COLUMN, _TECHNICAL)
+        return envelopes.read(self.rules.envelope, self.schema, KEY_COLUMN, TOMBSTONE_COLUMN, _TECHNICAL)
 
     def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
         operation = envelope.operation

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, StructType
@@ -20,7 +23,13 @@ _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 def ensure(
-    spark: SparkSession, path: str, schema: StructType, rows: ChangeRows, *, deletion_vectors: bool
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    rows: ChangeRows,
+    *,
+    deletion_vectors: bool,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create the table of changes, or check that the existing one fits their rules.
 
@@ -30,17 +39,18 @@ def ensure(
         schema: The table's columns.
         rows: The rules and the order of the changes.
         deletion_vectors: Whether a new table marks old rows in files instead of writing the files again.
+        properties: Further table properties of a new table.
 
     Raises:
         ConfigError: The table has other keys or another order.
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
-    properties = {PROPERTY: identity} | (_DELETION_VECTORS if deletion_vectors else {})
+    own = {PROPERTY: identity} | (_DELETION_VECTORS if deletion_vectors else {})
     clustered = [key for key in rows.rules.keys if not isinstance(schema[key].dataType, _NOT_CLUSTERED)][
         :_MOST_CLUSTERED
     ]
-    delta.ensure_table(spark, path, schema, properties, cluster_by=clustered)
+    delta.ensure_table(spark, path, schema, {**properties, **own}, cluster_by=clustered)
     found = delta.properties(spark, path)
     delta.require_lasting_writers(path, found)
     if found.get(PROPERTY, identity) != identity:

@@ -28,7 +28,7 @@ SECRET_KEYS = {"username", "password", "client_secret", "token", "token_url"}.un
 #: A value that may hold a login, against the rules.
 LOGIN_URL = ("database", "url")
 #: Keys whose value names code that is loaded: who may set a job's parameters need not be who may run code.
-CODE_KEYS = ("deserializer", "deserializer_config")
+CODE_KEYS = ("deserializer", "deserializer_config", "changes")
 #: Keys of a pipeline of which a layer's key replaces a lower layer's other key.
 _EITHER = (("table", "table_path"), ("table_path", "table"))
 #: The choice of a dropdown that keeps the value of the configuration files.
@@ -87,7 +87,7 @@ def _refuse_code(name: str, given: Mapping[str, str]) -> None:
     for key in CODE_KEYS:
         if key in given:
             raise ConfigError(
-                f"{key} is a parameter, and it loads code, so only a file may say it",
+                f"{key} is a parameter, and it loads or holds code, so only a file may say it",
                 f"put it into conf/pipelines/{name}.yaml",
                 parameter=key,
                 reason="code",

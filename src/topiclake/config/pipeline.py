@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from topiclake.config import table_name
-from topiclake.config.source import SourceSettings, Text, listed
+from topiclake.config.changes import ChangeSettings, as_list
+from topiclake.config.source import SourceSettings, Text
 from topiclake.config.table_name import TOPIC
+from topiclake.reasons import TOMBSTONE
 
 _LOG = logging.getLogger(__name__)
 
@@ -19,11 +21,6 @@ _LOG = logging.getLogger(__name__)
 QUARANTINE = "_quarantine"
 #: Suffix of a quarantine's name or path for the claims of replays.
 REPLAYS = "_replays"
-
-
-def _as_list(value: object) -> object:
-    """Accept names with commas between them, as a widget's value has them."""
-    return tuple(listed(value)) if isinstance(value, str) else value
 
 
 def _as_mapping(value: object) -> object:
@@ -60,6 +57,9 @@ class PipelineSettings(SourceSettings):
     #: `availableNow` reads what Kafka holds and ends. Use an interval such as `10 seconds` for a query that
     #: runs all the time.
     trigger: Trigger = "availableNow"
+    #: `append`: each record is a row. `upsert`: each record changes the row of its key, as `changes` says
+    #: (docs/changes.md).
+    apply: Literal["append", "upsert"] = "append"
     #: The temp view that shows the table to SQL.
     view: Annotated[str, Field(pattern=r"^\w+$")]
     #: The Delta table in a catalog: `schema.table` or `catalog.schema.table`. With `{topic}`, each topic
@@ -90,13 +90,13 @@ class PipelineSettings(SourceSettings):
     subject_strategy: Literal["topic_name", "record_name", "topic_record_name"] = "topic_name"
     #: Full names of the records in the topic, for the strategies that name subjects by them. A record that is
     #: not listed is looked up by its schema id. For protobuf: the messages that values may be.
-    record_names: Annotated[tuple[Text, ...], BeforeValidator(_as_list)] = ()
+    record_names: Annotated[tuple[Text, ...], BeforeValidator(as_list)] = ()
     #: How values name their schema: `confluent` (an id in front or in a header), or `plain` (values contain
     #: no schema id). Use `plain` for producers without a registry's serializer.
     avro_form: Literal["confluent", "plain"] = "confluent"
     #: Versions of the subject that plain values may have; empty: all. A value is of the newest that it fits.
     #: List them when old versions are no longer written, because each further version costs another trial.
-    plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_as_list)] = ()
+    plain_versions: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(as_list)] = ()
     #: Whether a column becomes wider (INT to BIGINT) for a version that needs it; else such a version does
     #: not fit. Set it when all readers of the table know Delta's type widening: others cannot read it any
     #: more.
@@ -116,19 +116,30 @@ class PipelineSettings(SourceSettings):
     #: Fields of `_kafka`; each further one costs about a tenth of the throughput. Several pipelines that
     #: share a table need `topic` for an audit.
     kafka_fields: Annotated[
-        tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(_as_list)
+        tuple[Literal["partition", "offset", "topic", "timestamp"], ...], BeforeValidator(as_list)
     ] = ("partition", "offset")
     #: Whether records that wait in quarantine for a schema go to the table once the registry knows it. Set it
     #: to false when a person decides about each replay.
     automatic_replay: bool = True
     #: The handling of a record without a value. Use `skip` for a compacted topic, where it deletes a key.
-    tombstones: Literal["quarantine", "skip"] = "quarantine"
+    #: `keep` belongs to `apply: upsert`, and to `read_values`, which returns a row of nulls with its `_key`.
+    tombstones: Literal["quarantine", "skip", "keep"] = "quarantine"
     #: A consumer group whose offsets are committed after each micro-batch. Set it when Kafka's own tools show
     #: or alert on the lag.
     consumer_group: Text | None = None
     #: Table properties of Delta and Parquet, set when the table is created: retention, clustering,
     #: compression.
     table_properties: Annotated[dict[str, str], BeforeValidator(_as_mapping)] = Field(default_factory=dict)
+    #: How records change rows. Set it with `apply: upsert`.
+    changes: ChangeSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_changes(cls, given: Any) -> Any:  # noqa: ANN401 (whatever a file holds)
+        """Set `changes` of a pipeline with `apply: upsert`, whose defaults may be enough."""
+        if isinstance(given, dict) and given.get("apply") == "upsert":
+            return {**given, "changes": given.get("changes") or {}}
+        return given
 
     @model_validator(mode="before")
     @classmethod
@@ -173,7 +184,38 @@ class PipelineSettings(SourceSettings):
                 "table_properties must not hold delta.setTransactionRetentionDuration: Delta would forget "
                 "which batches the table has, and a late restart append one of them once more"
             )
+        if (self.apply == "upsert") != (self.changes is not None):
+            raise ValueError("changes belongs to apply upsert")
+        if self.changes is not None:
+            self._check_changes(self.changes)
         return self
+
+    def _check_changes(self, changes: ChangeSettings) -> None:
+        has_key_fields = self.has_registered_key or self.key == "json"
+        if not changes.keys and not has_key_fields:
+            raise ValueError(
+                "apply upsert needs changes.keys, or a key of avro, json, json_schema or protobuf, whose "
+                "fields are the keys"
+            )
+        if changes.envelope == "none" and changes.deletes == TOMBSTONE and not has_key_fields:
+            raise ValueError(
+                "changes.deletes tombstone needs a key of avro, json, json_schema or protobuf, since "
+                "a tombstone has no value; set key, or changes.deletes"
+            )
+        of_value = [name for name in changes.order if not name.startswith("_")]
+        if changes.envelope == "none" and changes.deletes == TOMBSTONE and of_value:
+            raise ValueError(
+                f"changes.order {', '.join(of_value)} contradicts changes.deletes tombstone, which has no "
+                "value; set a condition as changes.deletes"
+            )
+        if not (self.kafka_column and {"partition", "offset"} <= set(self.kafka_fields)):
+            raise ValueError("apply upsert needs partition and offset in kafka_fields, which order changes")
+        if "tombstones" in self.model_fields_set and changes.keeps_tombstones != (self.tombstones == "keep"):
+            raise ValueError(f"tombstones {self.tombstones} contradicts changes.deletes {changes.deletes}")
+        if self.resume == "table":
+            raise ValueError("resume table belongs to apply append; set resume: restart")
+        if self.has_table_for_each:
+            raise ValueError(f"{TOPIC} in {self._key} belongs to apply append; set a pipeline for each topic")
 
     def _check_named_topics(self, table: str) -> None:
         for topic in self.topics:
@@ -183,6 +225,11 @@ class PipelineSettings(SourceSettings):
                 )
         if len({topic.lower() for topic in self.topics}) < len(self.topics):
             raise ValueError("topics differ only in case, which catalogs ignore; set table_path")
+
+    @property
+    def keeps_tombstones(self) -> bool:
+        """Whether a record without a value is a row of nulls."""
+        return self.tombstones == "keep" or (self.changes is not None and self.changes.keeps_tombstones)
 
     @property
     def is_registered(self) -> bool:

@@ -50,7 +50,7 @@ def execute_once(
     condition: Column,
     clauses: Callable[[DeltaMergeBuilder], DeltaMergeBuilder],
     *,
-    writer: str,
+    writer: str | None,
     batch_id: int,
     commit: Mapping[str, object],
 ) -> None:
@@ -63,7 +63,8 @@ def execute_once(
         path: Location of the table, which exists.
         condition: The rows that match.
         clauses: Adds the clauses of the MERGE.
-        writer: Name of the writer.
+        writer: Name of the writer. None: the MERGE is executed in any case, and has no metadata. A session
+            that others use at the same time allows nothing else.
         batch_id: Number of the batch.
         commit: Metadata that the table's history keeps as JSON, with writer and batch.
     """
@@ -85,7 +86,7 @@ def _delta_table(spark: SparkSession, location: str) -> DeltaTable:
 
 @contextmanager
 def _committed_as(
-    spark: SparkSession, writer: str, batch_id: int, commit: Mapping[str, object]
+    spark: SparkSession, writer: str | None, batch_id: int, commit: Mapping[str, object]
 ) -> Iterator[None]:
     """Make Delta's commands commit as batch `batch_id` of `writer`, or skip that batch.
 
@@ -93,7 +94,7 @@ def _committed_as(
     all queries share one session, and serverless compute refuses the settings. There Delta merges a repeated
     batch again, which changes no row, because a writer repeats only its newest batch.
     """
-    if is_connect(spark):
+    if writer is None or is_connect(spark):
         yield
         return
     metadata = json.dumps({"writer": writer, "batch_id": batch_id} | dict(commit))

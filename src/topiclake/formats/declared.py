@@ -43,6 +43,7 @@ class DeclaredFormat:
         deserializer: The name of the function or class that makes JSON of custom values.
         deserializer_config: The configuration of a class of that name.
         key: The format of keys; None if they are not decoded.
+        keeps_tombstones: Whether a null value is a row of nulls.
     """
 
     value_format: Literal["json", "text", "custom"]
@@ -51,6 +52,7 @@ class DeclaredFormat:
     deserializer: str | None = None
     deserializer_config: tuple[tuple[str, str], ...] = ()
     key: DeclaredFormat | None = None
+    keeps_tombstones: bool = False
 
     @staticmethod
     def from_settings(pipeline: PipelineSettings) -> DeclaredFormat:
@@ -61,7 +63,7 @@ class DeclaredFormat:
         """
         key = DeclaredFormat.of_key(pipeline)
         if pipeline.value_format == "text":
-            return DeclaredFormat("text", _TEXT, key=key)
+            return DeclaredFormat("text", _TEXT, key=key, keeps_tombstones=pipeline.keeps_tombstones)
         if pipeline.value_schema is None or not (
             pipeline.value_format == "json" or pipeline.value_format == "custom"
         ):
@@ -78,11 +80,12 @@ class DeclaredFormat:
             deserializers.load(name)
         return DeclaredFormat(
             pipeline.value_format,
-            columns_of(pipeline.value_schema, other_columns=[] if pipeline.key == "none" else ["_key"]),
+            columns_of(pipeline.value_schema, other_columns=_other_columns(pipeline)),
             pipeline.timestamp_format,
             name,
             tuple(config.items()),
             key,
+            pipeline.keeps_tombstones,
         )
 
     @staticmethod
@@ -108,6 +111,7 @@ class DeclaredFormat:
         text_of_meaning += f"/{time_zone}" if '"timestamp"' in self.columns.json() else ""
         text_of_meaning += f"/{self.deserializer}" if self.deserializer else ""
         text_of_meaning += f"/{json.dumps(self.deserializer_config)}" if self.deserializer_config else ""
+        text_of_meaning += "/tombstones" if self.keeps_tombstones else ""
         text_of_meaning += f"/key/{self.key.meaning(time_zone)}" if self.key else ""
         return sha256(text_of_meaning.encode()).hexdigest()[:16]
 
@@ -124,9 +128,14 @@ class DeclaredFormat:
         if self.key is not None:
             records = self.key.decode_key(records)
         rows, event, is_valid = self._read(records, "value")
+        is_tombstone = F.col("value").isNull()
+        if self.keeps_tombstones:
+            is_valid = is_tombstone | is_valid
         if self.key is not None:
             is_valid = is_valid & is_decoded_key()
-        reason = F.when(F.col("value").isNull(), TOMBSTONE).when(is_valid, OK).otherwise(UNDECODABLE)
+        reason = F.when(is_valid, OK).otherwise(UNDECODABLE)
+        if not self.keeps_tombstones:
+            reason = F.when(is_tombstone, TOMBSTONE).otherwise(reason)
         return rows.withColumn("event", event).withColumn("reason", reason).drop(_FRAMED, _DESERIALIZED)
 
     def decode_key(self, records: DataFrame) -> DataFrame:
@@ -187,6 +196,13 @@ class DeclaredFormat:
             config = dict(self.deserializer_config)
             return deserializers.deserialized_by_class(str(self.deserializer), config, F.col("topic"), value)
         return deserializers.deserialized(deserializers.load(str(self.deserializer)), value)
+
+
+def _other_columns(pipeline: PipelineSettings) -> list[str]:
+    return [
+        *([] if pipeline.key == "none" else ["_key"]),
+        *(["_tombstone"] if pipeline.keeps_tombstones else []),
+    ]
 
 
 def columns_of(ddl: str, parameter: str = "value_schema", *, other_columns: Sequence[str] = ()) -> StructType:

@@ -75,27 +75,44 @@ def opened(rows: DataFrame, envelope: str) -> DataFrame:
     return rows.select(f"{_PAYLOAD}.*", *others)
 
 
-def read(envelope: str, schema: StructType, key_column: str, technical: tuple[str, ...]) -> Envelope:
+def read(
+    envelope: str, schema: StructType, key_column: str, tombstone_column: str, technical: tuple[str, ...]
+) -> Envelope:
     """Return the meaning of rows in an envelope.
 
     Args:
         envelope: `none`, `debezium`, or `debezium_flat` for rows of Debezium's ExtractNewRecordState.
         schema: Columns of `opened` rows.
         key_column: The column with the decoded key of the record, a struct; it may be missing.
+        tombstone_column: The column that is true for a record without a value. If it is missing, a row of
+            nulls is a tombstone in Debezium's envelopes.
         technical: Columns that are no part of a value.
     """
     kinds = {field.name: field.dataType for field in schema}
     names = [name for name in kinds if name not in technical]
     keys = _fields_of(kinds, key_column)
+    is_known = tombstone_column in kinds
+    is_tombstone = F.col(tombstone_column) if is_known else _are_null(names)
     if envelope == DEBEZIUM:
-        return _debezium(kinds, names, keys)
+        return _debezium(kinds, names, keys, is_tombstone)
     fields = {name: F.col(_quoted(name)) for name in names}
     if envelope == NONE:
-        return Envelope(fields, keys, F.lit(UPSERT), has_unavailable=False)
-    return _flat(fields, keys)
+        operation = F.when(is_tombstone, DELETE).otherwise(UPSERT) if is_known else F.lit(UPSERT)
+        return Envelope(fields, keys, operation, has_unavailable=False)
+    return _flat(fields, keys, is_tombstone)
 
 
-def _debezium(kinds: Mapping[str, DataType], names: list[str], keys: Mapping[str, list[Column]]) -> Envelope:
+def key_names(schema: StructType, key_column: str) -> tuple[str, ...]:
+    """Return the names of the fields of a decoded key."""
+    return tuple(_fields_of({field.name: field.dataType for field in schema}, key_column))
+
+
+def _debezium(
+    kinds: Mapping[str, DataType],
+    names: list[str],
+    keys: Mapping[str, list[Column]],
+    is_tombstone: Column,
+) -> Envelope:
     before, after = (_fields_of(kinds, name) for name in (_BEFORE, _AFTER))
     fields = {name: columns[0] for name, columns in after.items()}
     # The row before a delete has its keys, and invented values for other columns that are NOT NULL.
@@ -103,7 +120,7 @@ def _debezium(kinds: Mapping[str, DataType], names: list[str], keys: Mapping[str
         name: [*before.get(name, ()), *keys.get(name, ())] for name in dict.fromkeys([*before, *keys])
     }
     op = F.col(_OP) if _OP in kinds else F.lit(None).cast("string")
-    operation = _mapped(op).when(_are_null(names), WITHOUT_VALUE)
+    operation = _mapped(op).when(is_tombstone, WITHOUT_VALUE)
     # Heartbeats and records of transactions have neither an operation nor a row.
     has_row = [name for name in (_BEFORE, _AFTER) if name in names]
     return Envelope(
@@ -111,10 +128,10 @@ def _debezium(kinds: Mapping[str, DataType], names: list[str], keys: Mapping[str
     )
 
 
-def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]]) -> Envelope:
+def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]], is_tombstone: Column) -> Envelope:
     # With `__deleted`, each delete has a row, and a tombstone may follow it. Without it, a delete is a null.
     null_value = WITHOUT_VALUE if _DELETED_FLAG in columns else DELETE
-    operation = F.when(_are_null(list(columns)), null_value)
+    operation = F.when(is_tombstone, null_value)
     if _DELETED_FLAG in columns:
         operation = operation.when(columns[_DELETED_FLAG].cast("string") == "true", DELETE)
     if _OP_FLAG in columns:

@@ -157,7 +157,7 @@ class BatchSchemas:
         snapshot: TableSnapshot,
     ) -> Codecs:
         accepts = partial(snapshot.refusal, may_widen=self.target.type_widening)
-        if self.target.transform is None:
+        if self.target.mapping is None:
             parts = {
                 part: self._codec(spark, snapshot, part, schemas, accepts)
                 for part, schemas in by_part.items()
@@ -165,7 +165,7 @@ class BatchSchemas:
             codecs = Codecs(parts["value"], parts.get("key"), snapshot.columns, snapshot.constraints)
             return replace(codecs, declared_key=self.source.declared_key, comments=codecs.value.comments)
         # Decoded columns are not those of the table. The table is compared with the columns that the
-        # transform derives from a value and its key.
+        # transform, or the rules of changes, derive from a value and its key.
         key = (
             self._codec(spark, snapshot, "key", by_part["key"], lambda _: None) if "key" in by_part else None
         )
@@ -174,7 +174,7 @@ class BatchSchemas:
         other_columns = registered_rows.columns(
             spark, without_value, self.source.layout, kafka_source.RECORD_SCHEMA
         )
-        transformed = partial(self.target.transform.refusal, spark, other_columns, accepts)
+        transformed = partial(self.target.mapping.refusal, spark, other_columns, accepts)
         value = self._codec(spark, snapshot, "value", by_part["value"], transformed)
         return replace(without_value, value=value, comments=value.comments)
 
@@ -183,9 +183,13 @@ class BatchSchemas:
 
         Raises:
             IngestError: The transform cannot be applied to decoded rows.
+            ConfigError: The rules of changes cannot.
         """
-        decoded = registered_rows.columns(spark, codecs, self.source.layout, kafka_source.RECORD_SCHEMA)
-        return decoded if self.target.transform is None else self.target.transform.columns(spark, decoded)
+        decoded = self._decoded(spark, codecs)
+        return decoded if self.target.mapping is None else self.target.mapping.columns(spark, decoded)
+
+    def _decoded(self, spark: SparkSession, codecs: Codecs) -> StructType:
+        return registered_rows.columns(spark, codecs, self.source.layout, kafka_source.RECORD_SCHEMA)
 
     def _warn(self, codecs: Codecs) -> None:
         """Log each unusable version once, as soon as the registry lists it, before records have it."""
@@ -237,9 +241,12 @@ class BatchSchemas:
             # Some properties name columns, and without a schema no columns are known yet.
             properties = dict(self.target.properties) if codecs.value.reader else {}
             properties |= _reader_properties(codecs)
-            delta.ensure_table(spark, self.target.table, columns, properties, codecs.value.comment)
+            if self.target.changes is None:
+                delta.ensure_table(spark, self.target.table, columns, properties, codecs.value.comment)
+            else:
+                self.target.changes.ensure(spark, self.target.table, self._decoded(spark, codecs), properties)
             return
-        if self.target.transform is not None:
+        if self.target.mapping is not None:
             self.target.require_fit(snapshot, columns, may_widen=self.target.type_widening)
         elif codecs.key is None and KEY_COLUMN in columns.names:
             self.target.require_fit(snapshot, StructType([columns[KEY_COLUMN]]))
@@ -250,6 +257,8 @@ class BatchSchemas:
         }
         if needed := evolution.properties(snapshot.columns, columns) | changed:
             delta.set_properties(spark, self.target.table, needed)
+        if self.target.changes is not None:
+            self.target.changes.ensure(spark, self.target.table, self._decoded(spark, codecs), {})
 
 
 def _reader_properties(codecs: Codecs) -> dict[str, str]:

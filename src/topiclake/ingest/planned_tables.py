@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -19,6 +20,7 @@ from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
+from topiclake.reasons import OK
 from topiclake.schema_registry.wire_format import Part
 from topiclake.sources import declared_rows, registered_rows
 from topiclake.sources.layout import KEY_COLUMN
@@ -106,14 +108,19 @@ def _rows_per_second(spark: SparkSession, target: Target) -> float | None:
     begun = checkpoint.begin_times(spark, target.checkpoint)
     if begun is None:
         return None
+    # The rows of a MERGE include those that it did not change.
+    counts = (
+        F.get_json_object("batch", f"$.changes.{name}").cast("bigint") for name in ("merged", "superseded")
+    )
+    records_of_changes = reduce(Column.__add__, counts)
     commits = delta.history(spark, target.table).select(
         "version",
-        "rows",
+        F.coalesce(records_of_changes, "rows").alias("records"),
         F.col("timestamp").cast("double").alias("committed"),
         F.get_json_object("batch", "$.run").alias("run"),
         F.get_json_object("batch", "$.batch_id").cast("bigint").alias("batch_id"),
     )
-    rate = F.try_divide("rows", F.col("committed") - F.col("begun"))
+    rate = F.try_divide("records", F.col("committed") - F.col("begun"))
     rates = commits.where("run IS NOT NULL").join(begun, "batch_id").withColumn("rate", rate)
     by_run = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
     newest = by_run.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
@@ -133,7 +140,9 @@ def _registered(
             schemas.look_up(tally.late)
             codecs, snapshot = schemas.planned(spark)
             tally = registered_rows.tally(_tagged(sample, schemas, codecs), codecs, layout)
-        counts = dict(tally.reasons)
+        decoded = registered_rows.decode(_tagged(sample, schemas, codecs), codecs, layout)
+        rows = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
+        counts = _with_changes(target, rows, tally.reasons)
     target.schemas.require_usable(codecs)
     columns = schemas.columns(spark, codecs)
     # As before the first batch. `planned` compares the columns of versions and of a transform with the table.
@@ -166,10 +175,21 @@ def _declared(
     values, layout = DeclaredFormat.from_settings(pipeline), target.schemas.layout
     snapshot = read_snapshot(spark, target.table) or NO_TABLE
     columns, enforced = declared_rows.columns(spark, values, layout), snapshot
-    if target.transform is not None:
-        columns, enforced = target.transform.columns(spark, columns), NO_TABLE
+    if target.mapping is not None:
+        columns, enforced = target.mapping.columns(spark, columns), NO_TABLE
     target.require_fit(snapshot, columns)
     if sample is None:
         return columns, snapshot, {}
-    counted = declared_rows.decode(values, sample, layout, enforced).groupBy("reason").count().collect()
-    return columns, snapshot, {row["reason"]: row["count"] for row in counted}
+    decoded = declared_rows.decode(values, sample, layout, enforced)
+    counts = {row["reason"]: row["count"] for row in decoded.groupBy("reason").count().collect()}
+    return columns, snapshot, _with_changes(target, declared_rows.valid_rows(decoded, layout), counts)
+
+
+def _with_changes(target: Target, rows: DataFrame, counts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the counts of records by reason, with the reasons of valid rows that are no usable change."""
+    if target.changes is None:
+        return counts
+    bad = target.changes.count_reasons(rows)
+    valid = counts.get(OK, 0) - sum(bad.values())
+    found = {reason: counts.get(reason, 0) + bad.get(reason, 0) for reason in {*counts, *bad} - {OK}}
+    return found | ({OK: valid} if valid else {})

@@ -30,6 +30,7 @@ from topiclake.schema_registry.wire_format import (
     schema_id_of,
 )
 from topiclake.sources.constraints import REFUSED, refusal_detail
+from topiclake.sources.registered_rows import value_status
 
 SCHEMA = (
     f"{RECORD_SCHEMA}, schema_id INT, reason STRING, detail STRING, pipeline STRING, batch_id BIGINT, "
@@ -80,7 +81,12 @@ def quarantine_rows(records: DataFrame, *, pipeline: str, batch_id: int) -> Data
 
 
 def with_reasons(
-    decoded: DataFrame, codecs: Codecs, unknown: Mapping[Part, Set[SchemaKey]], *, needs_python: bool
+    decoded: DataFrame,
+    codecs: Codecs,
+    unknown: Mapping[Part, Set[SchemaKey]],
+    *,
+    needs_python: bool,
+    keeps_tombstones: bool = False,
 ) -> DataFrame:
     """Add `reason STRING` and `detail STRING` to decoded records that are in no table.
 
@@ -89,8 +95,9 @@ def with_reasons(
         codecs: The codecs of the schemas.
         unknown: Schemas that the registry does not know. It was not asked for other missing schemas.
         needs_python: Whether rows may be undecodable, whose details need a Python worker.
+        keeps_tombstones: Whether a value may be null.
     """
-    reason = decode_status(F.col("decoded"), codecs.value)
+    reason = value_status(codecs, keeps_tombstones=keeps_tombstones)
     detail = _ReasonText(codecs.value, "value", unknown.get("value", set()), needs_python).detail(reason)
     # The bytes of a record of the other form lead to one of these reasons.
     depends_on_form = reason.isin(BAD_MAGIC, UNKNOWN_SCHEMA_ID, UNDECODABLE)

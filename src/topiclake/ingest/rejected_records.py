@@ -62,7 +62,13 @@ def write_rejected(
     late = TableCount(batch.target.table, 0, None, writer, codecs.keys)
     rejected = decoded.where(F.lit(True) if is_late_written else registered_rows.is_rejected(codecs, layout))
     needs_python = codecs is not earlier or UNDECODABLE in tally.reasons
-    rejected = quarantine_rows.with_reasons(rejected, codecs, unknown, needs_python=needs_python)
+    rejected = quarantine_rows.with_reasons(
+        rejected,
+        codecs,
+        unknown,
+        needs_python=needs_python,
+        keeps_tombstones=layout.keeps_tombstones,
+    )
     rejected = avro_plain.untag_plain_records(rejected, plain)
     # With the schemas of commit 1, the tally already counts `rejected`: another count would read Kafka again.
     is_same = codecs is earlier and plain == first_plain and not is_repeated
@@ -106,7 +112,7 @@ def _write_quarantine(
         _report(batch, tally, late, TableCount(path, 0, {}))
         return
     if batch.target.mode == "FAILFAST":
-        raise _first_of(rejected)
+        raise first_error(rejected)
     rows = quarantine_rows.quarantined(rejected, pipeline=batch.target.pipeline, batch_id=batch.number)
     batch.append(rows, path)
     if not batch_counts.has_subscribers():
@@ -124,7 +130,8 @@ def _count_reasons(batch: RegisteredBatch, rejected: DataFrame) -> Mapping[str, 
         return None
 
 
-def _first_of(rejected: DataFrame) -> DecodeError:
+def first_error(rejected: DataFrame) -> DecodeError:
+    """Return the error of the first rejected record, for mode FAILFAST."""
     row = rejected.orderBy("partition", "offset").limit(1).collect()[0]
     return DecodeError(
         f"{failure.FAILFAST} topic {row['topic']}, partition {row['partition']}, offset {row['offset']}, "

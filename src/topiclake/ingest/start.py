@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
-from topiclake.errors import require_extra
+from topiclake.errors import PlatformError, require_extra
 from topiclake.formats.declared import DeclaredFormat
-from topiclake.ingest import declared_batch, multi_topic, registered_batch, targets
+from topiclake.ingest import change_batch, declared_batch, multi_topic, registered_batch, targets
 from topiclake.ingest.batch_schemas import BatchSchemas, BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
 from topiclake.ingest.multi_topic import Topics
@@ -27,7 +27,7 @@ from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.session import require_avro_limits, require_redaction
+from topiclake.session import is_connect, require_avro_limits, require_redaction
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import TableSnapshot, read_snapshot
 from topiclake.storage import mount
@@ -57,6 +57,7 @@ def start_ingest(
             nothing is written. With several topics, only for a listed topic, or a pattern without a match.
         IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or the
             transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
+        ConfigError: The rules of `apply: upsert` do not fit the rows, or those of the table.
         OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
         PlatformError: The JVM lacks Avro's limits, or Spark would show secrets.
@@ -69,6 +70,13 @@ def start_ingest(
         4
     """
     queries.require_trigger(settings.pipeline.trigger)
+    if settings.pipeline.changes is not None and is_connect(spark):
+        raise PlatformError(
+            "an ingest with apply: upsert does not run on Spark Connect yet",
+            "use a cluster in dedicated access mode",
+            function="start_ingest",
+            reason="connect",
+        )
     target = targets.target(settings, transform)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
@@ -189,6 +197,9 @@ def _writer(
             if before_table is not None:
                 before_table()
             columns = declared_rows.columns(spark, values, target.schemas.layout)
+            if target.changes is not None:
+                target.changes.ensure(spark, target.table, columns, target.properties)
+                return partial(change_batch.write, target, target.changes, values)
             if target.transform is not None:
                 columns = target.transform.columns(spark, columns)
             delta.ensure_table(spark, target.table, columns, target.properties)
@@ -205,10 +216,10 @@ def _writer(
         multi_topic.resume(spark, replace(topics, template=replace(target, start=uuid4().hex)))
         template = replace(target, schemas=waiting_schemas)
         return partial(multi_topic.write, replace(topics, template=template))
-    return partial(
-        registered_batch.write,
-        replace(_prepared(spark, settings, target, before_table), schemas=waiting_schemas),
-    )
+    prepared = replace(_prepared(spark, settings, target, before_table), schemas=waiting_schemas)
+    if prepared.changes is not None:
+        return partial(change_batch.write, prepared, prepared.changes, None)
+    return partial(registered_batch.write, prepared)
 
 
 def _prepared(

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
+from topiclake.changes.order import CDC_COLUMN
+from topiclake.changes.tables import current_rows
 from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
@@ -48,7 +50,8 @@ class RunSummary:
 
     Attributes:
         query_id: Id of the streaming query, which is the same in each run with this checkpoint.
-        rows_written: Rows that this run appended to the table.
+        rows_written: Rows that this run appended to the table. With `apply: upsert`, the changes that it
+            merged: the newest of each key in each batch.
         quarantined: Records that this run put into quarantine, by reason.
         table: The table. For several topics, its path or name contains `{topic}`, its version is -1, and its
             rows are those of all topics.
@@ -128,6 +131,8 @@ def create_view(
 ) -> DataFrame:
     """Create a temporary view of a Delta table, without `_kafka`, and return its rows.
 
+    With `apply: upsert`, the view has neither deletions nor `_cdc`.
+
     A pipeline of several topics has a table for each, so its view lists them: `topic STRING, rows BIGINT,
     quarantined BIGINT, table STRING`. `settings.for_topic` returns the view of one of them.
 
@@ -157,7 +162,7 @@ def create_view(
     with storage_errors(settings.storage, table):
         is_table = delta.is_table(spark, table)
     if is_table:
-        rows = delta.read(spark, table).drop(KAFKA_COLUMN)
+        rows = _visible(settings, delta.read(spark, table))
     elif columns is not None:
         rows = local_frame(spark, [], columns)
     else:
@@ -223,7 +228,7 @@ def summarize(
     of_topics = _each_topic(spark, settings)
     summaries = [_summary(spark, of_topic, query) for of_topic in of_topics]
     if not settings.pipeline.has_several_topics:
-        rows = delta.read(spark, table_path(settings)).drop(KAFKA_COLUMN)
+        rows = _visible(settings, delta.read(spark, table_path(settings)))
         return replace(summaries[0], preview=delta.as_json(rows.limit(5)))
     quarantined: Counter[str] = Counter()
     for summary in summaries:
@@ -271,11 +276,19 @@ def _listed(settings: Settings, table: TableState, quarantine: TableState) -> tu
     return settings.pipeline.topic, table.rows, quarantine.rows, table.path
 
 
+def _visible(settings: Settings, rows: DataFrame) -> DataFrame:
+    """Return the rows and columns of a table that readers want."""
+    if settings.pipeline.changes is not None and CDC_COLUMN in rows.columns:
+        return current_rows(rows)
+    return rows.drop(KAFKA_COLUMN)
+
+
 def _rows_of_run(spark: SparkSession, path: str, run_id: str) -> int:
     of_run = F.get_json_object("batch", "$.run") == run_id
-    return int(
-        delta.history(spark, path).where(of_run).agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
-    )
+    # The rows of a MERGE include those that it did not change.
+    merged = F.get_json_object("batch", "$.changes.merged").cast("bigint")
+    rows = F.sum(F.coalesce(merged, "rows"))
+    return int(delta.history(spark, path).where(of_run).agg(F.coalesce(rows, F.lit(0))).collect()[0][0])
 
 
 def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[str, int]:
@@ -289,13 +302,14 @@ def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[
 def _states(spark: SparkSession, settings: Settings) -> tuple[TableState, TableState]:
     """Return the table of one topic, and its quarantine."""
     quarantine = mount.resolve_table(settings.storage, settings.pipeline.quarantine_path)
-    return _state(spark, table_path(settings)), _state(spark, quarantine)
+    return _state(spark, settings, table_path(settings)), _state(spark, settings, quarantine)
 
 
-def _state(spark: SparkSession, path: str) -> TableState:
+def _state(spark: SparkSession, settings: Settings, path: str) -> TableState:
     if not delta.is_table(spark, path):
         return TableState(path, -1, 0)
-    return TableState(path, delta.latest_version(spark, path), delta.read(spark, path).count())
+    rows = delta.read(spark, path)
+    return TableState(path, delta.latest_version(spark, path), _visible(settings, rows).count())
 
 
 def _sum(path: str, states: Iterable[TableState]) -> TableState:

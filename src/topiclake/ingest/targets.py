@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from topiclake.changes.order import CDC_COLUMN
+from topiclake.changes.pipeline import RowChanges
 from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError, StorageError
+from topiclake.errors import ConfigError, IngestError, StorageError
 from topiclake.ingest import quarantine_rows
 from topiclake.ingest.row_transform import Function, RowTransform
 from topiclake.sources.layout import KAFKA_COLUMN
@@ -55,6 +57,7 @@ class Target:
         snapshot: State of the table, if this start has read it.
         type_widening: Whether columns of the table may become wider.
         transform: The transform of valid rows before they are written.
+        changes: The rules by which valid rows change those of the table; None if they are appended.
         start: Id of this start of the query.
     """
 
@@ -71,6 +74,7 @@ class Target:
     snapshot: TableSnapshot | None = None
     type_widening: bool = False
     transform: RowTransform | None = None
+    changes: RowChanges | None = None
     start: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -81,7 +85,16 @@ class Target:
         key: object = {"none": False, "avro": True}.get(layout.key, layout.key)
         if declared_key is not None:
             key = f"{layout.key} {declared_key.columns.simpleString()}"
-        return asdict(layout) | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
+        found = asdict(layout)
+        if not layout.keeps_tombstones:
+            # Batches of earlier versions do not have it.
+            del found["keeps_tombstones"]
+        return found | {"kafka": list(layout.kafka), "format": self.schemas.format.name, "key": key}
+
+    @property
+    def mapping(self) -> RowTransform | RowChanges | None:
+        """The meaning of valid rows for the table; None if they are its rows."""
+        return self.transform if self.changes is None else self.changes
 
     @property
     def origin(self) -> dict[str, str]:
@@ -109,11 +122,13 @@ class Target:
             return
         with storage_errors(settings.storage, self.table):
             columns = delta.columns(spark, self.table)
-            is_own = not columns or KAFKA_COLUMN in columns.names or delta.read(spark, self.table).isEmpty()
+            origin = KAFKA_COLUMN if self.changes is None else CDC_COLUMN
+            is_own = not columns or origin in columns.names or delta.read(spark, self.table).isEmpty()
         if not is_own:
+            remedy = ", or set kafka_column: false" if self.changes is None else ""
             raise IngestError(
-                f"the table {self.table} has rows without {KAFKA_COLUMN}, so another program wrote them",
-                "choose another table, or set kafka_column: false",
+                f"the table {self.table} has rows without {origin}, so another program wrote them",
+                f"choose another table{remedy}",
                 table=self.table,
                 reason="foreign",
             )
@@ -145,6 +160,13 @@ def target(settings: Settings, transform: Function | None = None) -> Target:
     """Return the target of a configuration, with resolved paths and secrets."""
     resolve = partial(mount.resolve_table, settings.storage)
     pipeline = settings.pipeline
+    if pipeline.changes is not None and transform is not None:
+        raise ConfigError(
+            f"pipeline {settings.name} has apply: upsert, which has no transform",
+            "omit the transform, and use changes.columns or a view of the table",
+            key="pipeline.apply",
+            reason="transform",
+        )
     return Target(
         pipeline=settings.name,
         run=settings.run_id,
@@ -156,6 +178,7 @@ def target(settings: Settings, transform: Function | None = None) -> Target:
         properties=pipeline.table_properties,
         type_widening=pipeline.type_widening,
         transform=None if transform is None else RowTransform(transform, settings.name),
+        changes=None if pipeline.changes is None else RowChanges(pipeline.changes, settings.name),
     )
 
 

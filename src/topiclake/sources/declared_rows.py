@@ -16,7 +16,7 @@ from topiclake.local_frame import local_frame
 from topiclake.reasons import OK, REFUSED_BY_TABLE, TOMBSTONE, UNDECODABLE
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN, Layout
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot
 from topiclake.streaming.failure import refused_record
 
@@ -92,6 +92,8 @@ def _row(layout: Layout) -> list[Column]:
         columns.append(F.expr(layout.key_expression).alias(KEY_COLUMN))
     if layout.headers:
         columns.append(F.col("headers").alias(HEADERS_COLUMN))
+    if layout.keeps_tombstones:
+        columns.append(F.col("value").isNull().alias(TOMBSTONE_COLUMN))
     return columns
 
 

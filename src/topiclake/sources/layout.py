@@ -10,6 +10,8 @@ from topiclake.config.pipeline import PipelineSettings
 KAFKA_COLUMN = "_kafka"
 KEY_COLUMN = "_key"
 HEADERS_COLUMN = "_headers"
+#: Whether the record has no value: `BOOLEAN`, of a pipeline that keeps tombstones.
+TOMBSTONE_COLUMN = "_tombstone"
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,15 @@ class Layout:
         kafka: Fields of `_kafka`, of `partition, offset, topic, timestamp`; empty: no such column.
         key: The format of the key, for `_key` (`PipelineSettings.key`); `none`: no such column.
         headers: Whether `_headers ARRAY<STRUCT<key STRING, value BINARY>>` is kept.
-        skips_tombstones: Whether a record without a value is skipped; else it goes to quarantine.
+        skips_tombstones: Whether a record without a value is skipped.
+        keeps_tombstones: Whether it is a row of nulls. Else, unless it is skipped, it goes to quarantine.
     """
 
     kafka: tuple[str, ...] = ("partition", "offset")
     key: str = "none"
     headers: bool = False
     skips_tombstones: bool = False
+    keeps_tombstones: bool = False
 
     @classmethod
     def from_settings(cls, pipeline: PipelineSettings) -> Layout:
@@ -36,6 +40,7 @@ class Layout:
             key=pipeline.key,
             headers=pipeline.headers_column,
             skips_tombstones=pipeline.tombstones == "skip",
+            keeps_tombstones=pipeline.keeps_tombstones,
         )
 
     @property
@@ -45,6 +50,7 @@ class Layout:
             (KAFKA_COLUMN, self.kafka),
             (KEY_COLUMN, self.key_expression),
             (HEADERS_COLUMN, self.headers),
+            (TOMBSTONE_COLUMN, self.keeps_tombstones),
         )
         return [name for name, is_requested in requested if is_requested]
 

@@ -30,7 +30,7 @@ from topiclake.reasons import OK, REFUSED_BY_TABLE, UNDECODABLE
 from topiclake.schema_registry.wire_format import Part, SchemaKey, identifier, schema_id_of, schema_key
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
-from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, Layout
+from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN, Layout
 from topiclake.streaming.failure import NOT_LISTED, refused_record
 
 #: The column of a row before it is written: true if it is valid, false if it is rejected, null if skipped.
@@ -64,16 +64,20 @@ def decode(records: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     def as_rows(records: DataFrame) -> DataFrame:
         return evolution.cast_to_table(_row(records, codecs, layout, constraints.RECORD), codecs.table)
 
-    return constraints.with_refused(decoded, _is_decoded(codecs), as_rows, codecs.table, codecs.constraints)
+    is_row = _is_decoded(codecs, layout)
+    return constraints.with_refused(decoded, is_row, as_rows, codecs.table, codecs.constraints)
 
 
-def is_valid(codecs: Codecs) -> Column:
+def is_valid(codecs: Codecs, layout: Layout) -> Column:
     """Return whether a decoded record is a row of the table; never null."""
-    return _is_decoded(codecs) & F.col(REFUSED).isNull() if codecs.constraints else _is_decoded(codecs)
+    is_row = _is_decoded(codecs, layout)
+    return is_row & F.col(REFUSED).isNull() if codecs.constraints else is_row
 
 
-def _is_decoded(codecs: Codecs) -> Column:
+def _is_decoded(codecs: Codecs, layout: Layout) -> Column:
     is_decoded_value = is_decoded(F.col("decoded"))
+    if layout.keeps_tombstones:
+        is_decoded_value |= F.col("value").isNull()
     return (
         is_decoded_value
         if codecs.key is None and codecs.declared_key is None
@@ -81,9 +85,15 @@ def _is_decoded(codecs: Codecs) -> Column:
     )
 
 
-def status(codecs: Codecs) -> Column:
-    """Return the status of a decoded record's value, as `decode_status`, or of its row."""
+def value_status(codecs: Codecs, *, keeps_tombstones: bool) -> Column:
+    """Return the status of a decoded record's value, as `decode_status`; that of a kept tombstone is `ok`."""
     reason = decode_status(F.col("decoded"), codecs.value)
+    return F.when(F.col("value").isNull(), OK).otherwise(reason) if keeps_tombstones else reason
+
+
+def status(codecs: Codecs, layout: Layout) -> Column:
+    """Return the status of a decoded record's value, as `value_status`, or of its row."""
+    reason = value_status(codecs, keeps_tombstones=layout.keeps_tombstones)
     return (
         F.when(F.col(REFUSED).isNotNull(), REFUSED_BY_TABLE).otherwise(reason)
         if codecs.constraints
@@ -101,7 +111,7 @@ def is_late(codec: Codec, part: Part, unknown: Collection[SchemaKey] = ()) -> Co
 
 def is_rejected(codecs: Codecs, layout: Layout) -> Column:
     """Return whether a decoded record is rejected; a skipped tombstone is neither valid nor rejected."""
-    rejected = ~is_valid(codecs)
+    rejected = ~is_valid(codecs, layout)
     return rejected & F.col("value").isNotNull() if layout.skips_tombstones else rejected
 
 
@@ -140,13 +150,13 @@ def tally(
 
     Schemas in `unknown` are not listed.
     """
-    decoded = decode(records, codecs, layout).where(is_rejected(codecs, layout) | is_valid(codecs))
+    decoded = decode(records, codecs, layout).where(is_rejected(codecs, layout) | is_valid(codecs, layout))
     parts = codecs.parts
     late = [
         F.when(is_late(codec, part, unknown.get(part, ())), F.col(f"{part}_schema")).alias(part)
         for part, codec in parts.items()
     ]
-    reason = status(codecs).alias("reason")
+    reason = status(codecs, layout).alias("reason")
     groups = decoded.select(reason, *late).groupBy("reason", *parts).count()
     most_frequent = groups.orderBy(F.desc("count")).limit(KEYS_OF_A_BATCH).collect()
     keys = {
@@ -168,7 +178,7 @@ def tally(
 
 def as_rows(decoded: DataFrame, codecs: Codecs, layout: Layout) -> DataFrame:
     """Return the table's columns and `_topiclake_is_valid BOOLEAN`, one row a record, right or not."""
-    is_row = is_valid(codecs)
+    is_row = is_valid(codecs, layout)
     if layout.skips_tombstones:
         is_row = F.when(F.col("value").isNotNull(), is_row)
     rows = evolution.cast_to_table(
@@ -203,6 +213,8 @@ def _row(decoded: DataFrame, codecs: Codecs, layout: Layout, *other_columns: str
         expressions.append(f"{layout.key_expression} AS {KEY_COLUMN}")
     if layout.headers:
         expressions.append(f"headers AS {HEADERS_COLUMN}")
+    if layout.keeps_tombstones:
+        expressions.append(f"value IS NULL AS {TOMBSTONE_COLUMN}")
     return decoded.selectExpr(*expressions, *other_columns).drop(END_FIELD)
 
 
@@ -232,7 +244,7 @@ def fail_on_bad_record(
     A record whose schema is still to be looked up does not raise, unless the plan `is_static`, for which
     nothing is looked up.
     """
-    reason = status(codecs)
+    reason = status(codecs, layout)
     if codecs.key is not None:
         key_reason = F.concat(F.lit("key "), decode_status(F.col("decoded_key"), codecs.key, "key"))
         reason = F.when(reason == OK, key_reason).otherwise(reason)
@@ -243,7 +255,7 @@ def fail_on_bad_record(
     mismatch = codecs.value.mismatch(decoded, tries=is_static)
     broken = F.coalesce(F.concat(F.lit(": "), F.col(REFUSED)), F.lit("")) if codecs.constraints else F.lit("")
     refused = refused_record(F.lit(", schema id "), schema_id, F.lit(", reason "), reason, broken, mismatch)
-    passes = is_valid(codecs)
+    passes = is_valid(codecs, layout)
     for part, codec in codecs.parts.items() if not is_static else ():
         passes = passes | is_late(codec, part)
     if layout.skips_tombstones:

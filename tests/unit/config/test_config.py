@@ -262,6 +262,53 @@ def test_a_key_that_does_not_fit_is_refused(load, given, cause):
     assert cause in refusal(load, parameters=given).cause
 
 
+def upsert(load, changes="{keys: [id], deletes: none}", **others):
+    keys = {"apply": "upsert", "changes": changes} | others
+    text = ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None)
+    return load(f"pipelines: {{gps: {{{text}}}}}").pipeline
+
+
+def test_an_upsert_has_defaults_and_rules(load):
+    pipeline = upsert(load, changes=None, key="avro")
+    assert (pipeline.changes.envelope, pipeline.changes.keys, pipeline.changes.order) == ("none", (), ())
+    assert (pipeline.changes.deletes, pipeline.changes.truncates) == ("tombstone", None)
+    assert pipeline.keeps_tombstones
+    pipeline = upsert(load, "{keys: 'id, line', ignore_null_updates: [name], deletes: \"op = 'd'\"}")
+    assert pipeline.changes.keys == ("id", "line")
+    assert pipeline.changes.ignore_null_updates == ("name",)
+    assert not pipeline.keeps_tombstones
+    assert upsert(load, "{envelope: debezium, keys: [id]}").keeps_tombstones
+    assert upsert(load, tombstones="skip").tombstones == "skip"
+    assert load().pipeline.changes is None
+    assert load(parameters={"apply": "upsert", "key": "avro"}).pipeline.changes.keys == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"apply": "append"}, "apply upsert"),
+        ({"changes": None}, "changes.keys"),
+        ({"changes": "{keys: [id]}"}, "changes.deletes"),
+        ({"changes": "{keys: [id], columns: [a], except_columns: [b]}"}, "except_columns"),
+        ({"changes": "{keys: [id], deletes: none, truncates: a}"}, "order"),
+        ({"changes": "{keys: [id], deletes: none, envelope: debezium}"}, "deletes"),
+        ({"changes": "{keys: [id], sequence_by: a}"}, "allowed: columns"),
+        ({"changes": "{order: [at]}", "key": "avro"}, "changes.order at"),
+        ({"kafka_column": "false"}, "kafka_fields"),
+        ({"kafka_fields": "offset"}, "kafka_fields"),
+        ({"tombstones": "keep"}, "tombstones keep"),
+        ({"changes": "{envelope: debezium, keys: [id]}", "tombstones": "skip"}, "tombstones skip"),
+        ({"resume": "table"}, "resume"),
+        ({"table_path": "'/mnt/lake/{topic}'"}, "{topic}"),
+    ],
+)
+def test_rules_of_an_upsert_that_contradict_each_other_are_refused(load, given, named):
+    with pytest.raises(ConfigError) as raised:
+        upsert(load, **given)
+    assert raised.value.fields["reason"] in ("wrong", "unknown")
+    assert named in raised.value.cause
+
+
 def test_the_state_has_a_section_of_its_own_and_no_other_keys(load):
     state = load().state
     assert (state.partitions, state.memory_mb) == (None, 256)
@@ -292,7 +339,7 @@ def test_custom_values_need_a_schema_and_a_deserializer_by_name(load):
     assert "deserializer" in refused(load, file(deserializer="__import__('os')"))
 
 
-@pytest.mark.parametrize("key", ["deserializer", "deserializer_config"])
+@pytest.mark.parametrize("key", ["deserializer", "deserializer_config", "changes"])
 def test_what_loads_code_is_no_parameter(load, key):
     error = refusal(load, parameters={key: "os:system"})
     assert error.fields == {"parameter": key, "reason": "code"}
@@ -351,7 +398,7 @@ def test_an_unknown_parameter_is_named_with_those_allowed(load):
     error = refusal(load, "", {"topics": "gps"})
     allowed = error.fields.pop("allowed")
     assert error.fields == {"parameter": "topics", "reason": "unknown"}
-    assert allowed[:3] == ("assign", "automatic_replay", "avro_form")
+    assert allowed[:3] == ("apply", "assign", "automatic_replay")
     assert allowed[-4:] == ("value_format", "value_schema", "view", "wait_for_topic")
     assert ", ".join(allowed) in error.cause
 

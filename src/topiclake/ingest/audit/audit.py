@@ -11,9 +11,11 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from topiclake.changes.pipeline import RowChanges
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
+from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import (
     CLAIMED,
     IN_TABLE,
@@ -39,6 +41,7 @@ from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.local_frame import local_frame
 from topiclake.sources.layout import KAFKA_COLUMN
+from topiclake.sources.streams import decode_values
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import lost_offsets, resumptions
@@ -105,7 +108,7 @@ def _audit_topic(
     with storage_errors(settings.storage, table):
         paused = paused_ranges(spark, ledger, topic)
         landed = [
-            *_table_locations(spark, table, topic, required=required),
+            *_table_locations(spark, settings, table, topic, required=required),
             *_quarantine_locations(spark, resolve(pipeline.quarantine_path), topic),
         ]
     if rows_before is not None:
@@ -126,6 +129,9 @@ def _audit_topic(
         f"records of topic {topic} while they were audited", "run the audit again"
     ):
         locations = [_kafka_locations(spark, settings, ranges), *landed]
+        if pipeline.changes is not None:
+            row_changes = RowChanges(pipeline.changes, settings.name)
+            locations.append(_change_locations(spark, settings, row_changes, ranges, table, landed[1:]))
         report = _report(topic, ranges, _in_ranges(spark, ranges, locations), policy)
         if settings.kafka.isolation_level == "read_committed" and report.has_rows_without_record:
             # Such rows may be of aborted transactions. Kafka is read again only for them.
@@ -150,7 +156,27 @@ def _uncommitted_locations(spark: SparkSession, settings: Settings, ranges: Mapp
     return records.select("partition", "offset", _location(UNCOMMITTED))
 
 
-def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bool) -> list[DataFrame]:
+def _change_locations(
+    spark: SparkSession,
+    settings: Settings,
+    row_changes: RowChanges,
+    ranges: Mapping[int, Range],
+    table: str,
+    quarantined: list[DataFrame],
+) -> DataFrame:
+    """Return the offsets of the records that the table of changes need not have."""
+    records = read_records(spark, settings.kafka, settings.pipeline, ranges, headers=True)
+    for rows in quarantined:
+        records = records.join(rows, ["partition", "offset"], "left_anti")
+    # Other bad records are missing. They must not end the audit.
+    pipeline = settings.pipeline.model_copy(update={"mode": "PERMISSIVE"})
+    decoded = decode_values(records, settings.model_copy(update={"pipeline": pipeline}))
+    return changes.change_locations(decoded, delta.read(spark, table), row_changes)
+
+
+def _table_locations(
+    spark: SparkSession, settings: Settings, path: str, topic: str, *, required: bool
+) -> list[DataFrame]:
     """Return the offsets in the table; no frame if it does not exist, as before the first row of a topic."""
     if not delta.is_table(spark, path):
         if not required:
@@ -162,6 +188,8 @@ def _table_locations(spark: SparkSession, path: str, topic: str, *, required: bo
             reason="missing",
         )
     rows = delta.read(spark, path)
+    if settings.pipeline.changes is not None:
+        return [changes.row_locations(spark, path)]
     origin = dict(rows.dtypes).get(KAFKA_COLUMN, "")
     if not all(re.search(rf"\b{name}:", origin) for name in ("partition", "offset")):
         raise IngestError(

@@ -11,9 +11,21 @@ from topiclake.ingest.audit.report import KINDS, MAX_FINDINGS, Finding
 from topiclake.local_frame import local_frame
 
 #: Locations of an offset. In Kafka: a record, a record whose value is null, a record that a paused topic
-#: waits for, a record of any transaction. In a table: a row, a row in quarantine, a row in quarantine that a
+#: waits for, a record of any transaction. Of change data: a change that a newer one of the table replaces, a
+#: record that is no change. In a table: a row, a deletion, a row in quarantine, a row in quarantine that a
 #: replay has claimed and not finished.
-RECORD, TOMBSTONE, PAUSED, UNCOMMITTED, IN_TABLE, WAITING, CLAIMED = range(7)
+(
+    RECORD,
+    TOMBSTONE,
+    PAUSED,
+    UNCOMMITTED,
+    SUPERSEDED,
+    SKIPPED,
+    IN_TABLE,
+    DELETION,
+    WAITING,
+    CLAIMED,
+) = range(10)
 
 #: Offsets in a block, one bit each: an integer represents a set of offsets. So 20 million records are 312,500
 #: groups instead of 20 million.
@@ -23,7 +35,10 @@ _SETS = {
     "tombstones": f"location = {TOMBSTONE}",
     "paused": f"location = {PAUSED}",
     "uncommitted": f"location = {UNCOMMITTED}",
-    "rows": f"location = {IN_TABLE}",
+    "superseded": f"location = {SUPERSEDED}",
+    "no_changes": f"location = {SKIPPED}",
+    "rows": f"location IN ({IN_TABLE}, {DELETION})",
+    "deletions": f"location = {DELETION}",
     "waiting": f"location = {WAITING}",
     "claimed": f"location = {CLAIMED}",
     "aged": "aged",
@@ -87,7 +102,7 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
         F.expr("count_if(offset IS NULL)").alias("untraced"),
     )
     nowhere, dropped = (
-        "~(rows | waiting | claimed)",
+        "~(rows | waiting | claimed | superseded | no_changes)",
         "(rows | waiting | claimed) & ~(records | tombstones | paused | aged)",
     )
     skipped, expected = (
@@ -100,7 +115,9 @@ def _counted(locations: DataFrame, width: int, policy: AuditRules) -> DataFrame:
         "in_table": "bit_count(rows)",
         # A claimed row may be in the table already, which is right, too.
         "quarantined": "bit_count(waiting | (claimed & ~rows))",
-        "skipped": f"bit_count({skipped} & {nowhere})",
+        "deleted": "bit_count(deletions)",
+        "superseded": "bit_count(superseded & ~rows)",
+        "skipped": f"bit_count({skipped} & {nowhere}) + bit_count(no_changes)",
         "paused": f"bit_count(paused & {nowhere})",
         "compacted": f"bit_count({compacted})",
         "missing": f"bit_count({expected} & {nowhere})",

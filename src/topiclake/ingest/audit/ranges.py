@@ -130,6 +130,7 @@ def read_records(
     ranges: Mapping[int, Range],
     *,
     uncommitted: bool = False,
+    headers: bool = False,
 ) -> DataFrame:
     """Read the ranges of one topic from Kafka, with the consumer settings of the stream.
 
@@ -139,14 +140,14 @@ def read_records(
         pipeline: The pipeline of the topic.
         ranges: The ranges by partition.
         uncommitted: Whether records of open and aborted transactions are read, too.
+        headers: Whether headers are read, which takes time.
 
     Returns:
         A DataFrame with the columns of `kafka.source.read_topic`. Reading it fails if Kafka has deleted the
         first records of a range meanwhile. Gaps from compaction and transactions are allowed.
     """
     options = kafka_source.range_options(settings)
-    # The audit does not need headers, and reading them costs time.
-    client = {key: value for key, value in options.items() if key != "includeHeaders"}
+    client = {key: value for key, value in options.items() if headers or key != "includeHeaders"}
     if uncommitted:
         client["kafka.isolation.level"] = "read_uncommitted"
     in_kafka = {partition: (part.earliest, part.committed) for partition, part in ranges.items()}

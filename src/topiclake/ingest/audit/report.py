@@ -30,8 +30,10 @@ class PartitionAudit:
         aged_out: Offsets that Kafka no longer holds. Among those, only `doubled` and `in_both` are detected.
         in_kafka: Records that Kafka holds.
         in_table: Offsets in the table.
+        deleted: Offsets of deletions in the table of change data, which `in_table` includes.
+        superseded: Changes that a newer change of the table replaces.
         quarantined: Offsets in quarantine.
-        skipped: Tombstones that are in neither table, as configured.
+        skipped: Tombstones that are in neither table, as configured, and records that are no change.
         paused: Records that a paused topic has missed and will get; neither right nor wrong yet.
         compacted: Offsets in table or quarantine whose record Kafka has removed by compaction.
         missing: Records that are in neither table.
@@ -49,6 +51,8 @@ class PartitionAudit:
     aged_out: int = 0
     in_kafka: int = 0
     in_table: int = 0
+    deleted: int = 0
+    superseded: int = 0
     quarantined: int = 0
     skipped: int = 0
     paused: int = 0

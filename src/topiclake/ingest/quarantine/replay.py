@@ -23,6 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION
+from topiclake.changes.pipeline import RowChanges
+from topiclake.changes.rows import REASON_FIELD
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store, table_commits
 from topiclake.delta import table as delta
@@ -175,6 +178,12 @@ class _Replay:
         """Do step 1 for rows that are valid now."""
         waiting = self._open().where("replay IS NULL")
         valid = self.decoder.valid(waiting)
+        if self.target.changes is not None:
+            rows, _ = self.decoder.rows(waiting)
+            with self.target.changes.resolved(rows, self.target.table) as changes:
+                position = (f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET))
+                bad = F.broadcast(changes.rejected.select(*position))
+                valid = valid.join(bad, [PARTITION, OFFSET], "left_anti")
         if not valid.isEmpty():
             replay_claims.claim(self.spark, self.target.quarantine, valid, uuid4().hex)
 
@@ -184,8 +193,8 @@ class _Replay:
         invalid = self.decoder.invalid(claimed)
         writer = f"replay/{claim}"
         if not invalid:
-            self._append(claimed, writer)
-        elif delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
+            invalid = self._write(claimed, writer)
+        if invalid and delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
             raise IngestError(
                 f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
                 f"{', '.join(invalid)} decoded when they were claimed and no longer do; nothing is lost",
@@ -197,11 +206,28 @@ class _Replay:
             )
         return replay_claims.mark(self.spark, self.target.quarantine, claim)
 
-    def _append(self, claimed: DataFrame, writer: str) -> None:
+    def _write(self, claimed: DataFrame, writer: str) -> list[str]:
+        """Write the rows of a claim; return in words the changes that are no longer usable."""
+        if self.target.changes is not None:
+            return self._merge(self.target.changes, claimed)
         rows, decoding = self.decoder.rows(claimed)
         commit = self.target.origin | decoding
         with self.target.table_rows(rows, self.decoder.table_columns(), writer) as table_rows:
             delta.append_once(table_rows, self.target.table, writer=writer, batch_id=0, commit=commit)
+        return []
+
+    def _merge(self, row_changes: RowChanges, claimed: DataFrame) -> list[str]:
+        """Merge changes; return in words those that are no longer usable, of which nothing is merged.
+
+        The MERGE needs no transaction id: a repeated one changes no row. And it never undoes a newer change.
+        """
+        rows, _ = self.decoder.rows(claimed)
+        with row_changes.resolved(rows, self.target.table) as changes:
+            if changes.rejections:
+                bad = changes.rejected.select(f"{CDC_COLUMN}.*", REASON_FIELD).limit(10).collect()
+                return [f"partition {row[PARTITION]}, offset {row[OFFSET]} ({row['reason']})" for row in bad]
+            changes.merge(writer=None)
+        return []
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Repeat a step if another writer was faster; also reading rows may change the table."""

@@ -101,7 +101,13 @@ def write_registered(
             if new:
                 decisions = _decided(target, fixed.table, spark, part, new)
     unknown: dict[Part, set[SchemaKey]] = {part: set(keys) for part, keys in decisions.unknown.items()}
-    bad = quarantine_rows.with_reasons(rejected, codecs, unknown, needs_python=UNDECODABLE in tally.reasons)
+    bad = quarantine_rows.with_reasons(
+        rejected,
+        codecs,
+        unknown,
+        needs_python=UNDECODABLE in tally.reasons,
+        keeps_tombstones=layout.keeps_tombstones,
+    )
     batch = _batch(target, checkpoint, records, batch_id)
     batch.append(
         quarantine_rows.quarantined(bad, pipeline=target.pipeline, batch_id=batch_id), target.quarantine

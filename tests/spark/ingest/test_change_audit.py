@@ -1,0 +1,84 @@
+"""The audit of `apply: upsert`, without Kafka: each fault in the table is found."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
+from topiclake.delta import table as delta
+from topiclake.ingest.audit import changes
+from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
+from topiclake.sources.streams import decode_values
+
+
+def counted(shop, records):
+    """Return the sums of the counts of the audit, without zeros."""
+    spark, target = shop.spark, shop.target
+    kafka = shop.records(records)
+    quarantined = spark.createDataFrame([], "partition INT, offset BIGINT")
+    if delta.is_table(spark, target.quarantine):
+        quarantined = delta.read(spark, target.quarantine).select("partition", "offset")
+    decoded = decode_values(kafka.join(quarantined, ["partition", "offset"], "left_anti"), shop.settings)
+    table = delta.read(spark, target.table)
+    locations = (
+        kafka.select("partition", "offset", F.lit(RECORD).alias("location"))
+        .unionAll(quarantined.withColumn("location", F.lit(WAITING)))
+        .unionAll(changes.row_locations(spark, target.table))
+        .unionAll(changes.change_locations(decoded, table, target.changes))
+        .withColumn("aged", F.lit(False))
+    )
+    sums = {}
+    for counts in count_offsets(locations, AuditRules()).values():
+        for name, number in counts.items():
+            sums[name] = sums.get(name, 0) + number
+    return {name: number for name, number in sums.items() if number}
+
+
+@pytest.mark.slow("a MERGE, and four audits")
+def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, {"op": "m"}), (9, 1, {"id": 1}, b"no json")]
+    shop.write(shop.records(records), 0)
+    right = counted(shop, records)
+    assert right == {
+        "in_kafka": len(records),
+        "in_table": 4,
+        "deleted": 2,
+        "superseded": len(records) - 4 - 1 - 2,
+        "skipped": 1,
+        "quarantined": 2,
+    }
+    table = f"delta.`{shop.target.table}`"
+    for statement, faults in (
+        (f"DELETE FROM {table} WHERE id = 2", {"missing": 2}),
+        (f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4", {"doubled": 1}),
+        (f"UPDATE {table} SET _cdc.offset = -1 WHERE id = 4", {"missing": 1, "unknown": 1}),
+    ):
+        spark.sql(statement)
+        found = counted(shop, records)
+        assert {
+            name: number for name, number in found.items() if name in ("missing", "doubled", "unknown")
+        } == faults
+        spark.sql(f"RESTORE {table} TO VERSION AS OF 1")
+    assert counted(shop, records) == right
+
+
+@pytest.mark.slow("three MERGEs, and four audits")
+def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    records = [
+        change(0, 0, 1, "Ada", 1),
+        change(0, 1, 2, "Bob", 5),
+        change(1, 0, 3, "Cem", 2),
+        (1, 1, None, {"at": 2, "op": "t"}),
+        change(1, 2, 4, "late", 1),
+        change(0, 2, 2, None, 6, "d"),
+    ]
+    shop.write(shop.records(records[:3]), 0)
+    assert counted(shop, records[:3]) == {"in_kafka": 3, "in_table": 3}
+    assert counted(shop, records[:4])["missing"] == 1
+    shop.write(shop.records(records[3:]), 1)
+    right = counted(shop, records)
+    assert not {"missing", "doubled", "unknown"} & right.keys()
+    assert (right["in_kafka"], right["deleted"], right["superseded"]) == (6, 2, 4)
+    spark.sql(f"DELETE FROM delta.`{shop.target.table}` WHERE _cdc.deleted")
+    assert not {"missing", "doubled", "unknown"} & counted(shop, records).keys()

@@ -1,0 +1,191 @@
+"""Micro-batches of `apply: upsert`: each record changes a row, is skipped, or is in quarantine, and once."""
+
+import pytest
+
+import topiclake as tl
+from tests.spark.changes import test_debezium as debezium
+from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
+from topiclake.delta import merge
+from topiclake.delta import table as delta
+from topiclake.errors import ConfigError, DecodeError
+
+
+class CrashError(Exception):
+    pass
+
+
+@pytest.mark.slow("two MERGEs")
+def test_customers_follow_debezium_and_the_unusable_is_in_quarantine(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    records = recorded("shopjp.customers")
+    assert any(value is None for *_, value in records), "a tombstone follows a delete"
+    noise = [(9, 0, {"id": 1}, b"no json"), (9, 1, {"id": 1}, {"op": "x"}), (9, 2, None, {"op": "u"})]
+    shop.write(shop.records([*records, *noise]), 0)
+    assert shop.current("id", "name", "level") == debezium.CUSTOMERS
+    assert shop.quarantined() == [
+        (0, 5, "unavailable_value"),
+        (9, 0, "undecodable"),
+        (9, 1, "undecodable"),
+        (9, 2, "no_key"),
+    ]
+    (counts,) = shop.counts()
+    assert counts["quarantined"] == 4
+    assert (
+        sum(counts[name] for name in ("merged", "superseded", "skipped", "quarantined")) == len(records) + 3
+    )
+
+
+@pytest.mark.slow("four attempts of a batch")
+@pytest.mark.parametrize("crash", ["before quarantine", "before the MERGE", "after the MERGE"])
+def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch, crash):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, b"no json")]
+    module, name = (delta, "append_once") if crash == "before quarantine" else (merge, "execute_once")
+    write = getattr(module, name)
+
+    def dying(*args, **kwargs):
+        if crash == "after the MERGE":
+            write(*args, **kwargs)
+        raise CrashError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, dying)
+        with pytest.raises(CrashError):
+            shop.write(shop.records(records), 0)
+    for _ in range(2):
+        shop.start()
+        shop.write(shop.records(records), 0)
+    assert shop.current("id", "name", "level") == debezium.CUSTOMERS
+    assert shop.quarantined() == [(0, 5, "unavailable_value"), (9, 0, "undecodable")]
+    (counts,) = shop.counts()
+    total = sum(counts[name] for name in ("merged", "superseded", "skipped", "quarantined"))
+    assert (counts["quarantined"], total) == (2, len(records))
+
+
+@pytest.mark.slow("two attempts of a batch")
+def test_a_record_that_is_in_quarantine_stays_there_after_a_crash(spark, tmp_path, monkeypatch):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    short = "ADD CONSTRAINT short CHECK (length(name) < 4 OR name IS NULL)"
+    spark.sql(f"ALTER TABLE delta.`{shop.target.table}` {short}")
+    records = [change(0, 0, 1, "Adam", 1), change(0, 1, 2, "Bob", 1), change(0, 2, None, "Cem", 1)]
+
+    def dying(*args, **kwargs):
+        raise CrashError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "execute_once", dying)
+        with pytest.raises(CrashError):
+            shop.write(shop.records(records), 0)
+    assert shop.quarantined() == [(0, 0, "refused_by_table"), (0, 2, "no_key")]
+    for statement in (
+        "DROP CONSTRAINT short",
+        "ADD CONSTRAINT long CHECK (length(name) > 3 OR name IS NULL)",
+    ):
+        spark.sql(f"ALTER TABLE delta.`{shop.target.table}` {statement}")
+    shop.start()
+    shop.write(shop.records(records), 0)
+    assert shop.current("id", "name") == {}
+    assert [reason for *_, reason in shop.quarantined()] == ["refused_by_table", "refused_by_table", "no_key"]
+    assert shop.counts()[-1]["quarantined"] == 3
+    shop.write(shop.records([change(0, 3, 2, "Benno", 2)]), 1)
+    assert shop.current("id", "name") == {2: ("Benno",)}
+
+
+@pytest.mark.slow("three batches")
+def test_rows_follow_conditions_and_truncates(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    shop.write(
+        shop.records(
+            [
+                change(0, 0, 1, "Ada", 1),
+                change(0, 1, 2, "Bob", 1),
+                change(1, 0, 3, "Cem", 2),
+                change(0, 2, 1, "Eve", 3),
+            ]
+        ),
+        0,
+    )
+    assert shop.current("id", "name", "at") == {1: ("Eve", 3), 2: ("Bob", 1), 3: ("Cem", 2)}
+    shop.write(shop.records([change(0, 3, 2, None, 2, "d"), change(0, 4, 1, "late", 2), change(0, 6, 2)]), 1)
+    assert shop.quarantined() == [(0, 6, "tombstone")]
+    assert shop.current("id", "name") == {1: ("Eve",), 3: ("Cem",)}
+    shop.write(shop.records([(2, 0, None, {"at": 2, "op": "t"})]), 2)
+    assert shop.current("id", "name") == {1: ("Eve",)}
+    assert [counts["superseded"] for counts in shop.counts()] == [1, 0, 0]
+    columns = delta.read(spark, shop.target.table).columns
+    assert columns == ["id", "name", "at", "_cdc"]
+
+
+@pytest.mark.slow("two batches")
+def test_a_tombstone_deletes_the_row_of_its_key_and_a_value_of_nulls_does_not(spark, tmp_path):
+    keys = ROWS[: ROWS.index("changes")]
+    shop = Pipeline(spark, tmp_path, keys.replace("id INT, name STRING, at BIGINT, op STRING", "name STRING"))
+    shop.write(shop.records([change(0, 0, 1, "Ada"), change(0, 1, 2, "Bob"), change(0, 2, 3)]), 0)
+    shop.write(shop.records([change(0, 3, 1), (0, 4, {"id": 2}, {"name": None}), (0, 5, None, None)]), 1)
+    assert shop.current("id", "name") == {2: (None,)}
+    assert shop.quarantined() == [(0, 5, "no_key")]
+    assert [counts["deleted"] for counts in shop.counts()] == [1, 1]
+
+
+@pytest.mark.slow("two MERGEs")
+@pytest.mark.parametrize("form", ["shopflat", "shoprew"])
+def test_customers_follow_flattened_records_of_which_a_delete_is_a_tombstone(spark, tmp_path, form):
+    _, value, _ = debezium.FORMS[form]
+    keys = CUSTOMERS.replace(debezium.enveloped(debezium.CUSTOMER), value)
+    shop = Pipeline(spark, tmp_path, keys.replace("envelope: debezium", "envelope: debezium_flat"))
+    records = recorded(f"{form}.customers")
+    shop.write(shop.records(records), 0)
+    assert shop.current("id", "name", "level") == debezium.CUSTOMERS
+    assert {reason for *_, reason in shop.quarantined()} == {"unavailable_value"}
+    deleted = delta.read(spark, shop.target.table).where("_cdc.deleted").collect()
+    assert {row["id"] for row in deleted} == {1, 3}
+
+
+def test_a_batch_without_changes_has_a_commit_and_failfast_writes_nothing(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    shop.write(shop.records([(0, 0, {"id": 1}, {"op": "m"})]), 0)
+    assert [counts["skipped"] for counts in shop.counts()] == [1]
+    shop.start(mode="FAILFAST")
+    with pytest.raises(DecodeError) as raised:
+        shop.write(shop.records([(0, 1, {"id": 1}, {"op": "x"})]), 1)
+    assert raised.value.fields["reason"] == "undecodable"
+    assert not delta.is_table(spark, shop.target.quarantine)
+    assert len(shop.counts()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "found"),
+    [
+        ("{order: [source], deletes: none}", "parameter", "changes.order"),
+        ("{keys: [number]}", "parameter", "changes.keys"),
+        ("{columns: [number]}", "parameter", "changes.columns"),
+        ('{deletes: "op ="}', "reason", "condition"),
+        ('{deletes: "number = 1"}', "reason", "condition"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_rows_is_an_error_at_the_start(spark, tmp_path, changes, field, found):
+    keys = ROWS[: ROWS.index("changes")] + f"changes: {changes}"
+    with pytest.raises(ConfigError) as raised:
+        Pipeline(spark, tmp_path, keys)
+    assert raised.value.fields[field] == found
+
+
+@pytest.mark.slow("three MERGEs and two replays")
+def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newer_one(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    text = "__debezium_unavailable_value"
+
+    def customer(offset, number, **values):
+        return 0, offset, {"id": number}, {"op": "u", "after": {"id": number} | values}
+
+    shop.write(
+        shop.records([customer(2, 1, name="new", notes=text), customer(3, 2, name="old", notes=text)]), 0
+    )
+    assert shop.quarantined() == [(0, 2, "unavailable_value"), (0, 3, "unavailable_value")]
+    assert tl.replay_quarantine(spark, shop.settings).replayed == 0
+    shop.write(
+        shop.records([customer(1, 1, name="Ada", notes="long"), customer(4, 2, name="newer", notes="n")]), 1
+    )
+    report = tl.replay_quarantine(spark, shop.settings)
+    assert (report.examined, report.replayed, report.waiting) == (2, 2, {})
+    assert shop.current("id", "name", "notes") == {1: ("new", "long"), 2: ("newer", "n")}
