@@ -153,7 +153,7 @@ class Changes:
             if writer is None:
                 return changes
             # The history has each batch.
-            nothing = merged.sparkSession.createDataFrame([], self.table.schema)
+            nothing = self.table.limit(0)
             delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)
             return changes
         source = merged

@@ -18,6 +18,7 @@ from topiclake.changes.rules import ChangeRules
 from topiclake.config.changes import NONE, ChangeSettings
 from topiclake.errors import ConfigError
 from topiclake.formats import envelope as envelopes
+from topiclake.local_frame import local_frame
 from topiclake.reasons import TOMBSTONE
 from topiclake.sources.layout import KEY_COLUMN
 from topiclake.streaming import failure
@@ -70,7 +71,7 @@ class RowChanges:
         Raises:
             ConfigError: A rule names a column that the rows don't have, or SQL does not accept a condition.
         """
-        _, columns = self._rows(spark.createDataFrame([], decoded))
+        _, columns = self._rows(local_frame(spark, [], decoded))
         return columns
 
     def refusal(
@@ -100,7 +101,7 @@ class RowChanges:
             ConfigError: It does not, or the rules do not fit the rows.
             StorageError: The folder of the table has other files.
         """
-        rows, columns = self._rows(spark.createDataFrame([], decoded))
+        rows, columns = self._rows(local_frame(spark, [], decoded))
         tables.ensure(spark, table, columns, rows, deletion_vectors=False, properties=properties)
 
     def count_reasons(self, rows: DataFrame) -> dict[str, int]:

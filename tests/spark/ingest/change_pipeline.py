@@ -6,6 +6,7 @@ from pathlib import Path
 
 import topiclake as tl
 from tests.spark.changes import test_debezium as debezium
+from tests.support.local_rows import local_rows
 from topiclake.changes.tables import current_rows
 from topiclake.delta import table as delta
 from topiclake.ingest import start, targets
@@ -69,7 +70,7 @@ class Pipeline:
             ("shop", partition, offset, SENT, *map(_bytes, (key, value)), None)
             for partition, offset, key, value in rows
         ]
-        return self.spark.createDataFrame(encoded, RECORD_SCHEMA)
+        return local_rows(self.spark, encoded, RECORD_SCHEMA)
 
     def current(self, *names):
         rows = current_rows(delta.read(self.spark, self.target.table)).select(*names).collect()

@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
+from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
@@ -14,7 +15,7 @@ def counted(shop, records):
     """Return the sums of the counts of the audit, without zeros."""
     spark, target = shop.spark, shop.target
     kafka = shop.records(records)
-    quarantined = spark.createDataFrame([], "partition INT, offset BIGINT")
+    quarantined = local_rows(spark, [], "partition INT, offset BIGINT")
     if delta.is_table(spark, target.quarantine):
         quarantined = delta.read(spark, target.quarantine).select("partition", "offset")
     decoded = decode_values(kafka.join(quarantined, ["partition", "offset"], "left_anti"), shop.settings)
