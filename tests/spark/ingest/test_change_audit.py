@@ -63,6 +63,7 @@ def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spa
     assert counted(shop, records) == right
 
 
+@pytest.mark.thorough("further reasons of a missing row")
 @pytest.mark.slow("three MERGEs, and four audits")
 def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)

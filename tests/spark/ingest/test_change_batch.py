@@ -36,7 +36,14 @@ def test_customers_follow_debezium_and_the_unusable_is_in_quarantine(spark, tmp_
 
 
 @pytest.mark.slow("four attempts of a batch")
-@pytest.mark.parametrize("crash", ["before quarantine", "before the MERGE", "after the MERGE"])
+@pytest.mark.parametrize(
+    "crash",
+    [
+        pytest.param("before quarantine", marks=pytest.mark.thorough("an earlier moment of a crash")),
+        pytest.param("before the MERGE", marks=pytest.mark.thorough("an earlier moment of a crash")),
+        "after the MERGE",
+    ],
+)
 def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch, crash):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
     records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, b"no json")]
@@ -91,6 +98,7 @@ def test_a_record_that_is_in_quarantine_stays_there_after_a_crash(spark, tmp_pat
     assert shop.current("id", "name") == {2: ("Benno",)}
 
 
+@pytest.mark.thorough("the rules of changes are tested in tests/spark/changes")
 @pytest.mark.slow("three batches")
 def test_rows_follow_conditions_and_truncates(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)
@@ -127,6 +135,7 @@ def test_a_tombstone_deletes_the_row_of_its_key_and_a_value_of_nulls_does_not(sp
     assert [counts["deleted"] for counts in shop.counts()] == [1, 1]
 
 
+@pytest.mark.thorough("flattened rows are tested in test_debezium")
 @pytest.mark.slow("two MERGEs")
 @pytest.mark.parametrize("form", ["shopflat", "shoprew"])
 def test_customers_follow_flattened_records_of_which_a_delete_is_a_tombstone(spark, tmp_path, form):
