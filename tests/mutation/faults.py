@@ -19,7 +19,7 @@ _LATE = "tests/integration/sinks/test_late.py"
 _CHANGES = "tests/spark/changes/test_rows.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
 _NEWEST_CHANGE = "the_newest_change_of_each_key_is_its_row_however_changes_arrive"
-_WAITS = "running_queries_wait_for_their_registries_and_go_on_by_themselves"
+_WAITS = "a_running_query_waits_for_its_registry_and_goes_on_by_itself"
 _ABORTED = "records_of_aborted_transactions_are_left_out_and_rows_of_them_named"
 _ALL_COUNTED = "counted_and_late_rows_are_together_what_a_batch_counts"
 
@@ -92,6 +92,7 @@ FAULTS = (
         '"txnAppId": writer + __import__("uuid").uuid4().hex,',
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
+        only=("plain",),
     ),
     Fault(
         "a new checkpoint writes under a new id",
@@ -100,6 +101,7 @@ FAULTS = (
         "query = target.pipeline\n    return",
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
+        only=("plain",),
     ),
     Fault(
         "each topic of a query writes under a separate id",
@@ -108,6 +110,7 @@ FAULTS = (
         "return query",
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
+        only=("plain",),
     ),
     Fault(
         "a repeated batch keeps the schemas of commit 1",
@@ -116,6 +119,7 @@ FAULTS = (
         "self.state.schemas.current(self.spark)",
         _MICRO_BATCH,
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
+        only=("2-1-unknown_schema_id",),
     ),
     Fault(
         "a repeated batch decodes plain values with the same schemas",
@@ -132,6 +136,7 @@ FAULTS = (
         "if True:",
         _MICRO_BATCH,
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",
+        only=("plain",),
     ),
     Fault(
         "a batch of other offsets is not skipped as a batch that the table has",
@@ -147,7 +152,7 @@ FAULTS = (
         "snapshot.columns, snapshot.constraints)",
         "snapshot.columns)",
         _MICRO_BATCH,
-        "records_that_a_constraint_refuses_are_in_quarantine_until_it_is_dropped",
+        "records_that_a_constraint_refuses_are_in_quarantine",
     ),
     Fault(
         "a repeated batch uses the constraints of its first attempt",
@@ -164,6 +169,7 @@ FAULTS = (
         "if False:",
         _TRANSFORM,
         "a_transform_that_changes_the_number_of_rows_writes_nothing",
+        only=("filter",),
     ),
     Fault(
         "a table keeps its reader schema",
@@ -196,6 +202,7 @@ FAULTS = (
         "late = None",
         _MICRO_BATCH,
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
+        only=("2-1-unknown_schema_id",),
     ),
     Fault(
         "if two drivers write a batch, the driver of commit 2 decides",
@@ -220,6 +227,7 @@ FAULTS = (
         "_ATTEMPTS = 1",
         _MICRO_BATCH,
         "two_versions_at_once_are_both_written",
+        only=("plain",),
     ),
     Fault(
         "FAILFAST fails before anything is written",
@@ -260,7 +268,6 @@ FAULTS = (
         "raise NotFoundError from None",
         _OUTAGE,
         _WAITS,
-        only=("each way",),
     ),
     Fault(
         "an error of the registry classifies no record",
@@ -269,7 +276,6 @@ FAULTS = (
         "            return NotFoundError()",
         _OUTAGE,
         _WAITS,
-        only=("each way",),
     ),
     Fault(
         "a refused login classifies no record",
@@ -278,7 +284,6 @@ FAULTS = (
         "            return NotFoundError()\n",
         _OUTAGE,
         _WAITS,
-        only=("each way",),
     ),
     Fault(
         "an id is unknown only by the registry's error code",
@@ -287,7 +292,6 @@ FAULTS = (
         "if response.status == 404:",
         _OUTAGE,
         _WAITS,
-        only=("each way",),
     ),
     Fault(
         "a running query waits for its registry",
@@ -296,7 +300,6 @@ FAULTS = (
         "target.schemas",
         _OUTAGE,
         _WAITS,
-        only=("each way",),
     ),
     Fault(
         "the limits of Avro are set",
@@ -305,6 +308,7 @@ FAULTS = (
         '"-XX:+UseG1GC"',
         _BOMBS,
         "bombs_are_quarantined_and_their_neighbours_decoded",
+        only=("each limit",),
     ),
     Fault(
         "executors have the limits of Avro",
@@ -321,6 +325,7 @@ FAULTS = (
         "FREE_ITEMS_LIMIT = AVRO_LIMIT",
         _BOMBS,
         "bombs_are_quarantined_and_their_neighbours_decoded",
+        only=("each limit",),
     ),
     Fault(
         "the size of a fixed is limited",
@@ -329,6 +334,7 @@ FAULTS = (
         "FIXED_LIMIT = 2**31",
         _BOMBS,
         "bombs_are_quarantined_and_their_neighbours_decoded",
+        only=("each limit",),
     ),
     Fault(
         "a JVM without the limits is refused at the start",
@@ -401,6 +407,7 @@ FAULTS = (
         "for key, version in (listed | schemas).items()}",
         _VALUES,
         "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
+        only=("once",),
     ),
     Fault(
         "a topic of several that lost records is paused",
@@ -474,7 +481,7 @@ FAULTS = (
         "paired.where(end < watermark)",
         _LATE,
         _ALL_COUNTED,
-        only=("1-append-true",),
+        only=("append",),
     ),
     Fault(
         "rows are late by the watermark of the previous batch",
@@ -483,7 +490,7 @@ FAULTS = (
         "past = now if",
         _LATE,
         _ALL_COUNTED,
-        only=("1-append-true",),
+        only=("append",),
     ),
     Fault(
         "late rows are written under a fixed `txnAppId`",
@@ -492,7 +499,7 @@ FAULTS = (
         "{__import__('uuid').uuid4().hex}/late",
         _LATE,
         _ALL_COUNTED,
-        only=("1-append-true",),
+        only=("append",),
     ),
     Fault(
         "the audit counts missing records",

@@ -142,39 +142,55 @@ def another_start(target):
     return replace(target, start=uuid4().hex)
 
 
-def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_loses_their_counts(
-    hits, begun, monkeypatch, caplog
-):
-    (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
+def cut_off(to, values, records, monkeypatch):
+    """Write batch 0 by a process that dies after commit 1."""
     with monkeypatch.context() as patched:
         patched.setattr(declared_batch, "write_rejected", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             declared_batch.write(to, values, records, 0, resumed_offsets={"isp": {0: (0, 5)}})
-    mended = DeclaredFormat.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
+
+
+def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_loses_their_counts(
+    hits, begun, monkeypatch, caplog
+):
+    (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
+    cut_off(to, values, records, monkeypatch)
     # A time without a zone is read in the session's.
-    other_zone = hits.spark.newSession()
-    other_zone.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    elsewhere = other_zone.createDataFrame([], records.schema)
-    for changed, given in ((mended, records), (values, elsewhere)):
-        with pytest.raises(IngestError) as raised:
-            declared_batch.write(another_start(to), changed, given, 0)
-        assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
+    session = hits.spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    with pytest.raises(IngestError) as raised:
+        declared_batch.write(another_start(to), values, session.createDataFrame([], records.schema), 0)
+    assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
+
+    anew = another_start(to)
+    declared_batch.write(anew, values, records, 0)
+    # A listener tells the counts: of a bus that drops what it cannot hold, and that anybody may clear.
+    session._jsparkSession.listenerManager().clear()
+    monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
+    declared_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 1)
+    assert f"batch 1 is in {to.table}, but Spark did not deliver its metrics" in caplog.text
+
+    assert delta.read(hits.spark, to.table).count() == 2 + 2
+    assert hits.quarantined() == REASONS + REASONS
+
+
+@pytest.mark.thorough("a batch that was begun in another time zone is tested next to it")
+def test_a_batch_that_was_cut_off_is_refused_with_other_values_and_offsets(hits, begun, monkeypatch):
+    (to, values), records = begun, hits.records(RIGHT, *BAD, RIGHT)
+    cut_off(to, values, records, monkeypatch)
+    mended = DeclaredFormat.from_settings(hits.settings(value_schema="ip STRING, hittime TIMESTAMP").pipeline)
+    with pytest.raises(IngestError) as raised:
+        declared_batch.write(another_start(to), mended, records, 0)
+    assert raised.value.fields == {"pipeline": "isp", "batch_id": 0, "reason": "values_changed"}
     with pytest.raises(IngestError) as raised:
         declared_batch.write(another_start(to), values, records, 0, resumed_offsets={"isp": {0: (0, 4)}})
     assert raised.value.fields["reason"] == "offsets_changed"
     assert hits.quarantined() == Counter()
-
-    anew, session = another_start(to), hits.spark.newSession()
+    anew = another_start(to)
     declared_batch.write(anew, values, records, 0)
-    declared_batch.write(anew, values, session.createDataFrame([], records.schema), 1)
-    # A listener tells the counts: of a bus that drops what it cannot hold, and that anybody may clear.
-    session._jsparkSession.listenerManager().clear()
-    monkeypatch.setattr(observation, "WAIT_SECONDS", 0.5)
-    declared_batch.write(anew, values, session.createDataFrame(records.collect(), records.schema), 2)
-    assert f"batch 2 is in {to.table}, but Spark did not deliver its metrics" in caplog.text
-
-    assert delta.read(hits.spark, to.table).count() == 2 + 0 + 2
-    assert hits.quarantined() == REASONS + REASONS
+    declared_batch.write(anew, values, hits.records(), 1)
+    assert delta.read(hits.spark, to.table).count() == 2
+    assert hits.quarantined() == REASONS
 
 
 @pytest.mark.thorough("the other side of the same commit")
@@ -218,14 +234,26 @@ def test_a_stream_counts_as_plain_python_does_and_what_it_leaves_out_is_in_quara
     in_time = [row for row in rows if row[0] < now.timestamp()]
     assert len(in_time) == 497
     assert windows == expected_windows(in_time)
+    keep_bad(hits)
+    assert hits.quarantined() == REASONS + Counter(undecodable=3)
 
+
+def keep_bad(hits):
+    """Write what a stream leaves out into the quarantine."""
+    query = tl.start_quarantine(hits.spark, hits.settings())
+    tl.await_caught_up(query, "availableNow")
+
+
+@pytest.mark.thorough("a further count of the same stream")
+def test_a_stream_counts_zip_codes_and_a_second_run_adds_nothing_to_the_quarantine(hits):
+    hits.publish(500, damaged=3)
+    rows = hits.result(tl.read_values(hits.spark, hits.settings()).select("zipcode"), "append")
     per_zip = dict(hits.result(hits_per_zip(tl.read_values(hits.spark, hits.settings())), "complete"))
-    assert per_zip == Counter(zipcode[:5] for _, zipcode in rows)
+    assert per_zip == Counter(zipcode[:5] for (zipcode,) in rows)
     assert set(per_zip) >= {"00501", "94016"}
     for _ in range(2):
-        query = tl.start_quarantine(hits.spark, hits.settings())
-        tl.await_caught_up(query, "availableNow")
-        assert hits.quarantined() == REASONS + Counter(undecodable=3)
+        keep_bad(hits)
+        assert hits.quarantined() == Counter(undecodable=3)
 
 
 def read_and_counted(hits):
