@@ -69,18 +69,25 @@ def schema_id(named):
     return named.register("a")
 
 
-@pytest.mark.slow("two ingests, an audit and a plan")
 def test_a_topic_becomes_a_managed_table_with_its_quarantine_and_is_audited(named, schema_id):
     named.send("a", *(right(schema_id, n) for n in range(4)), b"no Avro")
     settings, query = named.ingest()
     assert named.tables() == {"gps", "gps_quarantine"}
+    assert named.numbers() == [0, 1, 2, 3]
     summary = tl.summarize(named.spark, settings, query)
     assert (summary.table.path, summary.quarantine.path) == (
         f"{named.schema}.gps",
         f"{named.schema}.gps_quarantine",
     )
     assert (summary.rows_written, sum(summary.quarantined.values())) == (4, 1)
+    assert tl.audit_ingest(named.spark, settings).ok
 
+
+@pytest.mark.thorough("the same functions are tested with a path")
+@pytest.mark.slow("two ingests, an audit and a plan")
+def test_each_function_reads_a_managed_table_by_its_name(named, schema_id):
+    named.send("a", *(right(schema_id, n) for n in range(4)), b"no Avro")
+    named.ingest()
     named.send("a", right(schema_id, 4))
     settings, _ = named.ingest()
     assert named.numbers() == [0, 1, 2, 3, 4]
@@ -148,6 +155,7 @@ def test_each_of_several_topics_has_a_table_with_its_name(named, schema_id):
     assert tl.summarize(named.spark, settings, query).table.rows == 4
 
 
+@pytest.mark.thorough("an external table is tested in tests/spark/delta")
 def test_a_table_that_had_a_path_continues_by_its_name(named, schema_id):
     """The user registers it as an external table; the checkpoint stays."""
     named.send("a", right(schema_id, 1))

@@ -65,6 +65,7 @@ def test_a_plan_says_what_the_ingest_then_does_and_changes_nothing(numbers):
     assert json.loads(plan.to_json())["has_changes"] is False
 
 
+@pytest.mark.thorough("an estimate, and not what the ingest does")
 def test_a_plan_estimates_its_time_by_the_batch_of_the_last_run(numbers):
     schema_id = numbers.register("a")
     numbers.send("a", *(right(schema_id, n) for n in range(8)))
@@ -83,8 +84,8 @@ def test_a_plan_estimates_its_time_by_the_batch_of_the_last_run(numbers):
 
 def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):
     first = numbers.register("a")
-    numbers.send("a", right(first, 0))
-    numbers.ingested(numbers.settings())
+    columns = StructType.fromDDL("n BIGINT, _kafka STRUCT<partition: INT, offset: BIGINT>")
+    delta.ensure_table(numbers.spark, f"{numbers.folder}/table", columns, {})
     subject = f"{numbers.name}-a-value"
     second = numbers.registry.register(subject, NOTED)
     third = numbers.registry.register(subject, TEXTUAL)
@@ -99,6 +100,7 @@ def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):
     assert delta.columns(numbers.spark, table.path).names == ["n", "_kafka"]
 
 
+@pytest.mark.thorough("a column that a version makes wider is tested in test_micro_batch")
 def test_a_plan_names_the_type_widening_that_a_version_needs(numbers):
     subject, narrow = f"{numbers.name}-a-value", SCHEMA.replace("long", "int")
     numbers.registry.register(subject, narrow)
@@ -121,6 +123,7 @@ def test_a_schema_that_no_subject_lists_is_asked_for_by_its_id(numbers):
     assert "note STRING" in table.columns
 
 
+@pytest.mark.thorough("starting offsets are tested in test_kafka_source")
 def test_a_first_start_begins_where_the_configuration_says(numbers):
     first, topic = numbers.register("a"), f"{numbers.name}-a"
     numbers.send("a", *(right(first, n) for n in range(4)))
@@ -170,7 +173,13 @@ def test_a_plan_is_refused_as_the_start_would_be(numbers):
     assert raised.value.fields["reason"] == "checkpoint_gone"
 
 
-@pytest.mark.parametrize("refuse", [tl.plan_ingest, tl.start_ingest])
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        tl.plan_ingest,
+        pytest.param(tl.start_ingest, marks=pytest.mark.thorough("the same check before a start")),
+    ],
+)
 def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
     numbers.register("a")
     ddl = "n BIGINT, m INT, _key STRING, _kafka STRUCT<partition: INT, offset: BIGINT>"
@@ -186,19 +195,26 @@ def test_a_table_that_cannot_take_the_columns_is_refused(numbers, refuse):
 
 
 def test_a_table_with_rows_of_another_program_is_refused(numbers):
-    schema_id, spark = numbers.register("a"), numbers.spark
-    table, by_start = f"{numbers.folder}/table", (tl.plan_ingest, tl.start_ingest)
+    numbers.register("a")
+    spark = numbers.spark
+    table = f"{numbers.folder}/table"
     delta.ensure_table(spark, table, StructType.fromDDL("other INT"), {})
     # The user may create the table, with constraints or clustering.
     assert tl.plan_ingest(spark, numbers.settings()).tables[0].changes[0] == "new: n bigint"
     spark.range(1).selectExpr("int(id) AS other").write.format("delta").mode("append").save(table)
-    for refuse in by_start:
+    for refuse in (tl.plan_ingest, tl.start_ingest):
         with pytest.raises(IngestError) as raised:
             refuse(spark, numbers.settings())
         assert (raised.value.fields["reason"], raised.value.fields["table"]) == ("foreign", table)
     assert delta.columns(spark, table).names == ["other"]
     assert not (numbers.folder / "checkpoint").exists()
-    numbers.send("a", right(schema_id, 1))
+
+
+@pytest.mark.thorough("the way on after the refusal")
+def test_a_table_without_the_kafka_column_may_have_rows_of_another_program(numbers):
+    table, spark = f"{numbers.folder}/table", numbers.spark
+    spark.range(1).selectExpr("int(id) AS other").write.format("delta").save(table)
+    numbers.send("a", right(numbers.register("a"), 1))
     numbers.ingested(numbers.settings(kafka_column="false"))
     assert delta.read(spark, table).count() == 2
 

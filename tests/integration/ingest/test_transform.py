@@ -47,6 +47,18 @@ def values(numbers, column="label", name="table"):
     return sorted(row[0] for row in table(numbers, name).select(column).collect())
 
 
+def test_each_valid_row_is_transformed(numbers):
+    first = numbers.register("a")
+    numbers.send("a", right(first, 1), right(first, 2), BAD)
+    numbers.ingested(numbers.settings(), labelled)
+    assert table(numbers).schema.simpleString() == (
+        "struct<n:string,_kafka:struct<partition:int,offset:bigint>,label:string>"
+    )
+    assert values(numbers) == ["n1", "n2"]
+    assert tl.audit_ingest(numbers.spark, numbers.settings()).ok
+
+
+@pytest.mark.thorough("a table without rows, and a new version")
 @pytest.mark.slow("four runs and an audit")
 def test_each_valid_row_is_transformed_and_the_audit_holds(numbers):
     first = numbers.register("a")
@@ -82,8 +94,8 @@ def test_a_plan_has_the_columns_of_the_transform(numbers):
     ("transform", "reason"),
     [
         (lambda rows: rows.drop("_kafka"), "kafka_column"),
-        (lambda rows: rows.withColumn("_kafka", F.lit(1)), "kafka_column"),
-        (lambda rows: None, "no_dataframe"),
+        pytest.param(lambda rows: rows.withColumn("_kafka", F.lit(1)), "kafka_column", marks=FURTHER),
+        pytest.param(lambda rows: None, "no_dataframe", marks=FURTHER),
         (lambda rows: rows.select("_kafka", "nowhere"), "not_applicable"),
     ],
 )
@@ -96,7 +108,17 @@ def test_a_transform_of_other_columns_is_refused_before_the_start(numbers, trans
     assert not delta.is_table(numbers.spark, f"{numbers.folder}/table")
 
 
-@pytest.mark.slow("two runs and an audit")
+def refused(numbers, transform):
+    """Start a query whose transform is refused with its first batch, before anything is written."""
+    first = numbers.register("a")
+    numbers.send("a", *(right(first, n) for n in range(5)), BAD)
+    with pytest.raises(IngestError, match=r"transform .*lambda.* of pipeline gps") as raised:
+        numbers.ingested(numbers.settings(), transform)
+    assert "in batch 0, of which nothing is written" in str(raised.value)
+    assert table(numbers).count() == 0
+    assert not delta.is_table(numbers.spark, f"{numbers.folder}/table_quarantine")
+
+
 @pytest.mark.parametrize(
     "transform",
     [
@@ -115,16 +137,16 @@ def test_a_transform_of_other_columns_is_refused_before_the_start(numbers, trans
     ],
 )
 def test_a_transform_that_changes_the_number_of_rows_writes_nothing(numbers, transform):
-    first, settings = numbers.register("a"), numbers.settings()
-    numbers.send("a", *(right(first, n) for n in range(5)), BAD)
-    with pytest.raises(IngestError, match=r"transform .*lambda.* of pipeline gps") as raised:
-        numbers.ingested(settings, transform)
-    assert "in batch 0, of which nothing is written" in str(raised.value)
-    assert table(numbers).count() == 0
-    assert not delta.is_table(numbers.spark, f"{numbers.folder}/table_quarantine")
-    numbers.ingested(settings, noted)
+    refused(numbers, transform)
+
+
+@pytest.mark.thorough("the way on after the refusal")
+@pytest.mark.slow("two runs and an audit")
+def test_a_batch_that_a_transform_refused_is_written_with_another_transform(numbers):
+    refused(numbers, lambda rows: rows.where("n <> 3"))
+    numbers.ingested(numbers.settings(), noted)
     assert values(numbers) == [f"n{n}" for n in range(5)]
-    assert tl.audit_ingest(numbers.spark, settings).ok
+    assert tl.audit_ingest(numbers.spark, numbers.settings()).ok
 
 
 def failing(rows):
@@ -160,6 +182,7 @@ def test_an_error_of_the_transform_names_it_and_writes_nothing(numbers, transfor
     assert table(numbers).count() == 0
 
 
+@pytest.mark.thorough("FAILFAST is tested in test_gps, and errors of a transform next to it")
 def test_a_bad_record_is_not_the_transforms_fault(numbers):
     numbers.send("a", right(numbers.register("a"), 1), BAD)
     with pytest.raises(DecodeError, match="bad_magic"):
@@ -203,24 +226,28 @@ def test_each_of_several_topics_is_transformed_and_one_that_fails_is_paused(numb
     assert tl.paused_topics(numbers.spark, settings).count() == 0
 
 
+DECLARED = {"value_format": "json", "value_schema": "n BIGINT"}, [b'{"n": 1}', b"none"], ["n1"]
+
+
+def labelled_value(rows):
+    """Add a column to rows of a declared format."""
+    return rows.withColumn("label", F.concat(F.lit("n"), rows.columns[0]))
+
+
+def test_rows_of_a_declared_format_are_transformed(numbers):
+    given, sent, expected = DECLARED
+    numbers.send("a", *sent)
+    numbers.ingested(numbers.settings(**given), labelled_value)
+    assert values(numbers) == expected
+
+
+@pytest.mark.thorough("repeated batches are tested in test_json")
+@pytest.mark.slow("three runs and an audit")
 @pytest.mark.parametrize(
-    ("given", "sent", "expected"),
-    [
-        ({"value_format": "json", "value_schema": "n BIGINT"}, [b'{"n": 1}', b"none"], ["n1"]),
-        pytest.param(
-            {"value_format": "text"},
-            [b"1", b"\xff"],
-            ["n1"],
-            marks=pytest.mark.thorough("the same batches, of text"),
-        ),
-    ],
+    ("given", "sent", "expected"), [DECLARED, ({"value_format": "text"}, [b"1", b"\xff"], ["n1"])]
 )
-def test_rows_of_a_declared_format_are_transformed(numbers, given, sent, expected):
+def test_rows_of_a_declared_format_are_transformed_once(numbers, given, sent, expected):
     settings = numbers.settings(**given)
-
-    def labelled_value(rows):
-        return rows.withColumn("label", F.concat(F.lit("n"), rows.columns[0]))
-
     numbers.send("a", *sent)
     numbers.ingested(settings, labelled_value)
     assert values(numbers) == expected

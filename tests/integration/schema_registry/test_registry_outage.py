@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.programs.crash_traffic import FIELDS, committed, record, settings_for
-from tests.services.fault_proxy import FaultProxy
+from tests.services.fault_proxy import HANG, FaultProxy
+from tests.support.waiting import wait_until
 from topiclake.delta import table as delta
 from topiclake.formats.avro import decoding as avro_decoding
 from topiclake.ingest import start as ingest
@@ -26,15 +27,9 @@ from topiclake.schema_registry.wire_format import frame
 NUMBER = FIELDS[:1]
 #: Longer than the five seconds after which whoever is not patient gives up.
 OUTAGE_SECONDS = 7
-#: One fault for each way in which the client classifies an answer, and the further ones.
-KINDS = [
-    pytest.param(["hang", "503", "401", "404"], id="each way"),
-    pytest.param(
-        ["down", "trickle", "truncated", "429", "own 500"],
-        id="further",
-        marks=pytest.mark.thorough("the same ways, in other spellings"),
-    ),
-]
+#: One fault for each way in which the client classifies an answer, the one that lasts at the end.
+EACH_WAY = ["404", "503", "401", HANG]
+FURTHER = ["down", "trickle", "truncated", "429", "own 500"]
 #: What else a kind of fault says.
 DETAILS = {"trickle": {"seconds": 1.0}, "429": {"retry_after": "2"}}
 #: Much longer than a batch takes, and than the longest pause between two tries.
@@ -50,7 +45,9 @@ class Stream:
             addresses.kafka_bootstrap_servers, proxy.url, self.topic, folder, batch=100_000
         )
         self.registry = SchemaRegistry(addresses.schema_registry_url)
-        self.producer = Producer(kafka_client.client_settings(self.settings.kafka))
+        # What is sent to a partition at once is in one batch of the query.
+        client = kafka_client.client_settings(self.settings.kafka) | {"linger.ms": 10_000}
+        self.producer = Producer(client)
         self.sent: list[int] = []
         kafka_admin.ensure_topic(self.settings.kafka, self.topic, 3)
         self.known = self.registry.register(f"{self.topic}-value", record(NUMBER, "first"))
@@ -101,8 +98,45 @@ def assert_asked_sparingly(proxy):
             assert sixth - first >= 59.5, f"{path} was asked at {times}"
 
 
-@pytest.mark.slow("the outage lasts longer than an impatient client waits, then each query catches up")
-@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.slow("the outage lasts longer than an impatient client waits")
+def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream):
+    """Four schemas must be looked up, and each request meets another fault."""
+    stream, proxy = stream
+    stream.send(stream.known)
+    query = stream.start()
+    try:
+        query.processAllAvailable()
+        assert stream.rows() == stream.sent
+        before, ids = committed(stream.folder), []
+        for kind in EACH_WAY:
+            schema = record(NUMBER, f"{stream.topic} {kind}")
+            ids.append(stream.registry.register(f"{stream.topic}-{kind}", schema))
+            proxy.fault(kind, path=f"/schemas/ids/{ids[-1]}", times=1)
+        stream.send(*ids, stream.known)
+        wait_until(lambda: any(request.fault == HANG for request in proxy.requests))
+        time.sleep(OUTAGE_SECONDS)
+        assert [request.fault for request in proxy.requests if request.fault] == EACH_WAY
+        assert query.isActive, query.exception()
+        assert committed(stream.folder) == before
+        assert not stream.has_quarantine()
+        # Commit 1 has the record that needs no look-up.
+        assert set(stream.rows()) <= {stream.sent[0], stream.sent[-1]}
+
+        proxy.heal()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert stream.rows() == stream.sent
+    assert not stream.has_quarantine()
+    assert_asked_sparingly(proxy)
+    stream.assert_audited()
+
+
+@pytest.mark.thorough("each way, in other spellings and for every request")
+@pytest.mark.slow("four queries at once, which catch up after the outage")
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(EACH_WAY, id="each way"), pytest.param(FURTHER, id="further")]
+)
 def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embedded, spark, tmp_path, kinds):
     with ExitStack() as proxies:
         outages = [

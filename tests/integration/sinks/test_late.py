@@ -107,14 +107,14 @@ class Late:
         return Counter({tuple(row[:3]): row["count"] for row in counts.collect()})
 
 
-def drifting(hits, seed):
+def drifting(hits, seed, number_of_hits):
     """Send hits, later and later, each up to 35 minutes late; a damaged one, and one from before 1970.
 
     With a watermark of 3 minutes all that is past ends where a window does.
     """
     drawn = random.Random(seed)
     hits.send(one_hit("1969-12-31T23:00:00Z"), b"{")
-    for number in range(240):
+    for number in range(number_of_hits):
         minutes = timedelta(minutes=5 * (number // 20 - drawn.randrange(8)))
         hits.send(one_hit((START + minutes).isoformat(), drawn.choice([None, "00501", "02108-1518"])))
 
@@ -130,17 +130,18 @@ def several_states(spark, request):
 @pytest.mark.slow("a stream of many batches, killed and repeated")
 @pytest.mark.usefixtures("several_states")
 @pytest.mark.parametrize(
-    ("seed", "output_mode", "several_states"),
+    ("seed", "number_of_hits", "output_mode", "several_states"),
     [
-        (1, "append", "true"),
-        pytest.param(2, "update", "false", marks=pytest.mark.thorough("the other mode of the same windows")),
+        pytest.param(1, 140, "append", "true", id="append"),
+        pytest.param(1, 240, "append", "true", id="more", marks=pytest.mark.thorough("more batches")),
+        pytest.param(2, 240, "update", "false", id="update", marks=pytest.mark.thorough("the other mode")),
     ],
     indirect=["several_states"],
 )
-def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, output_mode):
+def test_counted_and_late_rows_are_together_what_a_batch_counts(hits, seed, number_of_hits, output_mode):
     late = Late(hits, hit_windows(watermark="3 minutes"), output_mode, max_offsets_per_trigger="50")
     tl.ensure_topic(late.settings.kafka, hits.topic, 2)
-    drifting(hits, seed)
+    drifting(hits, seed, number_of_hits)
     late.fails_in = 2
     with pytest.raises(IngestError, match="sink after of pipeline isp did not write batch 2"):
         late.run()

@@ -125,17 +125,33 @@ def restarted(target):
 # One pipeline from its table's creation to its second run: what its tables hold, and their reports
 
 
-def test_each_record_is_in_the_table_or_in_quarantine_and_history_view_and_summary_tell_of_it(
-    spark, target, settings, registry, subject, v1, kafka_records, mixed, whole, avro_bytes
-):
+@pytest.fixture
+def plain(avro_bytes):
+    """A value without the header of a schema."""
+    return avro_bytes(V1, {"id": 2**30})
+
+
+@pytest.fixture
+def first_batch(spark, target, registry, subject, v1, kafka_records, mixed, plain):
+    """Write it by a subject of two versions; return the id of the second one."""
     v2 = registry.register(subject, V2)
     BatchSchemas(target).current(spark)
-    plain = avro_bytes(V1, {"id": 2**30})
     registered_batch.write(replace(target, is_new=True), kafka_records([*mixed, plain]), 42)
+    return v2
+
+
+def test_each_record_is_in_the_table_or_in_quarantine_and_history_and_view_tell_of_it(
+    spark, target, settings, v1, first_batch
+):
     check_records(spark, target, plain_of=v1)
-    check_batch_in_history(spark, target, [v1, v2])
+    check_batch_in_history(spark, target, [v1, first_batch])
     check_view_and_history(spark, settings)
 
+
+@pytest.mark.thorough("a run's summary is tested by its notebooks")
+@pytest.mark.slow("four micro-batches")
+@pytest.mark.usefixtures("first_batch")
+def test_the_summary_tells_of_the_batches_of_its_run(spark, target, settings, kafka_records, whole):
     this_run = replace(restarted(target), run="run-2")
     told_of = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
     registered_batch.write(this_run, kafka_records([None, b"", b"x"]), 43)
@@ -296,6 +312,7 @@ def run_query(spark, target, batches, tmp_path, write):
     progress.await_caught_up(query, "availableNow")
 
 
+@pytest.mark.thorough("FAILFAST is tested in test_gps")
 def test_a_query_in_failfast_ends_with_the_record_and_writes_nothing_of_its_batch(
     spark, target, kafka_records, mixed, whole, tmp_path
 ):
