@@ -144,6 +144,9 @@ def _attempt(batch: _ChangeBatch, quarantined: DataFrame | None) -> bool:
             return False
         if undecoded or changes.rejections:
             with cached(_rejected(batch, tagged, changes, has_undecoded=undecoded > 0)) as rejected:
+                if rejected.count() != undecoded + changes.rejections:
+                    # A version that was registered meanwhile makes records valid, which were no rows above.
+                    return False
                 _quarantine(batch, rejected, in_quarantine)
         commit = target.origin | decoding | {batch_offsets.OFFSETS: batch.offsets}
         written = changes.merge(
