@@ -98,6 +98,7 @@ def _encoded(schema, value):
     return written.getvalue()
 
 
+@pytest.mark.thorough("crashes are tested in test_change_batch, and the example of changes.md runs a query")
 @pytest.mark.slow("four runs of a query, and two audits")
 def test_a_table_follows_avro_over_crashes_new_columns_and_unknown_schemas(connected, embedded, tmp_path):
     shop = Customers(connected, embedded[1], tmp_path)
