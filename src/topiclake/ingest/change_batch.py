@@ -1,6 +1,6 @@
 """One micro-batch of changes: every record changes a row, is skipped, or goes to quarantine, exactly once.
 
-A batch makes at most two commits, each with Delta's transaction id, in this order.
+A batch makes these commits, each with Delta's transaction id, in this order.
 
 1. The quarantine gets the rejected records, if any: those that do not decode, and those that are no usable
    change. It comes first, because the MERGE may add the row that an unavailable value needs.
@@ -144,10 +144,11 @@ def _attempt(batch: _ChangeBatch, quarantined: DataFrame | None) -> bool:
             return False
         if undecoded or changes.rejections:
             with cached(_rejected(batch, tagged, changes, has_undecoded=undecoded > 0)) as rejected:
-                if rejected.count() != undecoded + changes.rejections:
+                reasons = quarantine_rows.count_reasons(rejected)
+                if sum(reasons.values()) != undecoded + changes.rejections:
                     # A version that was registered meanwhile makes records valid, which were no rows above.
                     return False
-                _quarantine(batch, rejected, in_quarantine)
+                _quarantine(batch, rejected, reasons, in_quarantine)
         commit = target.origin | decoding | {batch_offsets.OFFSETS: batch.offsets}
         written = changes.merge(
             writer=batch.writer,
@@ -186,8 +187,10 @@ def _rejected(batch: _ChangeBatch, tagged: DataFrame, changes: Changes, *, has_u
     return reduce(DataFrame.unionByName, frames)
 
 
-def _quarantine(batch: _ChangeBatch, rejected: DataFrame, in_quarantine: int) -> None:
-    """Append rejected records.
+def _quarantine(
+    batch: _ChangeBatch, rejected: DataFrame, reasons: Mapping[str, int], in_quarantine: int
+) -> None:
+    """Append rejected records, whose numbers by reason are `reasons`.
 
     Raises:
         DecodeError: The mode is FAILFAST.
@@ -210,5 +213,4 @@ def _quarantine(batch: _ChangeBatch, rejected: DataFrame, in_quarantine: int) ->
             quarantine=target.quarantine,
             reason="other_driver",
         )
-    reasons = quarantine_rows.count_reasons(rejected)
     batch.report(TableCount(target.quarantine, sum(reasons.values()), reasons, batch.writer))

@@ -300,7 +300,7 @@ def _require_not_aged(
 
 def _within(spark: SparkSession, rows: DataFrame, spans: Sequence[tuple[int, int, int]]) -> DataFrame:
     """Return the rows whose `partition` and `offset` are in one of `spans`."""
-    ranges = local_frame(spark, list(spans), "of_partition INT, first BIGINT, after BIGINT")
+    ranges = local_frame(spark, spans, "of_partition INT, first BIGINT, after BIGINT")
     inside = (F.col("partition") == F.col("of_partition")) & (F.col("offset") >= F.col("first"))
     return rows.join(F.broadcast(ranges), inside & (F.col("offset") < F.col("after")), "left_semi")
 
