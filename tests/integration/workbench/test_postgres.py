@@ -78,6 +78,8 @@ def test_postgresql_keeps_its_rows_over_a_crash_and_its_password_to_itself(
     assert [command for command in commands if server.password() in command] == []
 
     os.kill(first, signal.SIGKILL)
+    # PostgreSQL does not start while the killed process is a zombie.
+    os.waitpid(first, 0)
     wait_until(lambda: status(home, [server])[0].state == "crashed")
     with socket.socket() as other:
         wait_until(lambda: occupies(other, ports["postgres"]), 30)
