@@ -26,6 +26,7 @@ from topiclake.streaming import failure
 #: The keys of the configuration by the parameters of `apply_changes`.
 _KEYS = {
     "keys": "changes.keys",
+    "envelope": "changes.envelope",
     "sequence_by": "changes.order",
     "apply_as_truncates": "changes.truncates",
     "ignore_null_updates": "changes.ignore_null_updates",

@@ -45,9 +45,12 @@ class ChangeRows:
         """Return the columns of a stream's changes.
 
         Raises:
-            ConfigError: A rule names a column that the rows don't have, or that has no order.
+            ConfigError: A rule names a column that the rows don't have, or that has no order. Rows do not
+                have the envelope.
         """
         schema = envelopes.opened(rows, rules.envelope).schema
+        if rules.envelope == envelopes.DEBEZIUM:
+            envelopes.require_debezium(schema)
         order = Order.of(schema, rules.sequence_by, KAFKA_COLUMN)
         found = cls(rules, order, schema)
         envelope = found._envelope()

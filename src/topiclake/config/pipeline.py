@@ -212,6 +212,8 @@ class PipelineSettings(SourceSettings):
             raise ValueError("apply upsert needs partition and offset in kafka_fields, which order changes")
         if "tombstones" in self.model_fields_set and changes.keeps_tombstones != (self.tombstones == "keep"):
             raise ValueError(f"tombstones {self.tombstones} contradicts changes.deletes {changes.deletes}")
+        if self.table_properties.get("delta.appendOnly", "").lower() == "true":
+            raise ValueError("table_properties delta.appendOnly contradicts apply upsert, which updates rows")
         if self.resume == "table":
             raise ValueError("resume table belongs to apply append; set resume: restart")
         if self.has_table_for_each:

@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from topiclake.errors import ConfigError
+
 NONE, DEBEZIUM, DEBEZIUM_FLAT = ENVELOPES = ("none", "debezium", "debezium_flat")
 
 UPSERT, DELETE, TRUNCATE, SKIP = "upsert", "delete", "truncate", "skip"
@@ -100,6 +102,27 @@ def read(
         operation = F.when(is_tombstone, DELETE).otherwise(UPSERT) if is_known else F.lit(UPSERT)
         return Envelope(fields, keys, operation, has_unavailable=False)
     return _flat(fields, keys, is_tombstone)
+
+
+def require_debezium(schema: StructType) -> None:
+    """Check that opened rows have Debezium's envelope.
+
+    Raises:
+        ConfigError: They have no `op`, or no struct `after`; each record would look like a heartbeat.
+    """
+    kinds = {field.name: field.dataType for field in schema}
+    if _OP in kinds and isinstance(kinds.get(_AFTER), StructType):
+        return
+    raise ConfigError(
+        f"records have no columns op and after, which envelope={DEBEZIUM} needs; their columns: "
+        + ", ".join(kinds),
+        f"set envelope={DEBEZIUM_FLAT} for flattened rows, else envelope={NONE}",
+        parameter="envelope",
+        value=DEBEZIUM,
+        found=tuple(kinds),
+        expected=(_OP, _AFTER),
+        reason="no_envelope",
+    )
 
 
 def key_names(schema: StructType, key_column: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
 from topiclake.delta import table as delta
@@ -180,6 +181,8 @@ class StartCheck:
         if not contents:
             return self.settings
         if pipeline.resume == "restart":
+            for content in contents:
+                self._require_same_offsets(content)
             self._restart(contents)
             return self.settings
         if pipeline.resume != "table":
@@ -255,6 +258,30 @@ class StartCheck:
             table=target.table,
             reason="checkpoint_gone",
         )
+
+    def _require_same_offsets(self, content: TableContent) -> None:
+        """Refuse another topic for a table whose changes offsets order: no row would ever change again."""
+        changes = self.settings.pipeline.changes
+        if changes is None or not changes.is_ordered_by_offset or content.table_version is None:
+            return
+        rows = delta.read(self.spark, content.target.table, content.table_version)
+        last = rows.groupBy(f"{CDC_COLUMN}.{PARTITION}").agg(F.max(f"{CDC_COLUMN}.{OFFSET}")).collect()
+        broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
+        in_kafka = broker_offsets.offsets.get(content.topic, {})
+        for partition, offset in last:
+            if partition is None or offset < in_kafka.get(partition, (0, 0))[1]:
+                continue
+            raise IngestError(
+                f"topic {content.topic} has no offset {offset} of partition {partition}, but the table at "
+                f"{content.target.table} has a change from it: it is another topic",
+                "set a new checkpoint_path and table_path",
+                pipeline=self.settings.name,
+                topic=content.topic,
+                partition=partition,
+                table=content.target.table,
+                offset=offset,
+                reason="other_topic",
+            )
 
     def _restart(self, contents: Iterable[TableContent]) -> None:
         """Note the offsets in the tables, so that an audit of the new checkpoint can ignore them."""

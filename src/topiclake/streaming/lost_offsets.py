@@ -41,6 +41,13 @@ _IDS = "topic STRING, topic_id STRING, found_at TIMESTAMP"
 PAUSE = ("aged_out", "deleted")
 #: Number of ranges in an error, at most; `lost_offsets` returns all.
 _MAX_RANGES = 10
+_NEW_TABLE = "a new checkpoint_path and table_path, which begin with the records that Kafka still holds"
+_CONTINUE = (
+    "fail_on_data_loss=false, which continues after them (topiclake.lost_offsets lists them), "
+    f"or {_NEW_TABLE}"
+)
+#: Causes after which new records have lower offsets than earlier ones.
+_LOWER = ("recreated", "truncated", "deleted")
 
 #: Topic → topic id.
 NewIds = Mapping[str, str]
@@ -119,14 +126,18 @@ def check_lost_offsets(
 
     Raises:
         OffsetsLostError: Offsets are lost; the error names each range. With `fail_on_data_loss=false` they
-            are logged and noted instead. In a query of several topics, the next batch pauses a topic that is
-            deleted or has lost old records.
+            are logged and noted instead, unless offsets order changes and begin again. In a query of several
+            topics, the next batch pauses a topic that is deleted or has lost old records.
         ConfigError: `assign`, or the offsets by partition, name other partitions than the topic has.
     """
     ids = _ids(spark, path)
     losses, broker_offsets = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
         losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
+    changes = settings.pipeline.changes
+    if changes is not None and changes.is_ordered_by_offset and any(lost.why in _LOWER for lost in losses):
+        # The rows would be newer than each change of the new topic.
+        raise _error(settings, path, losses, _NEW_TABLE)
     if losses and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, losses)
     note_losses(spark, settings.name, path, losses)
@@ -263,12 +274,13 @@ def _with_new(position: Offsets, pipeline: PipelineSettings, broker_offsets: Bro
     return expected
 
 
-def _error(settings: Settings, path: str, losses: list[LostRange]) -> OffsetsLostError:
+def _error(
+    settings: Settings, path: str, losses: list[LostRange], change: str = _CONTINUE
+) -> OffsetsLostError:
     return OffsetsLostError(
         f"pipeline {settings.name} cannot continue: its checkpoint at {path} has not read what Kafka lost: "
         f"{_message(losses)}",
-        "set fail_on_data_loss=false, which continues after them (topiclake.lost_offsets lists them), "
-        "or a new checkpoint_path and table_path, which begin with the records that Kafka still holds",
+        f"set {change}",
         pipeline=settings.name,
         checkpoint=path,
         ranges=_ranges(losses),

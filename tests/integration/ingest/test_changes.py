@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 
 import topiclake as tl
 from tests.support.numbers_topic import crash_after_batch
-from topiclake.errors import ConfigError
+from tests.support.recreated_topic import recreate
+from topiclake.errors import ConfigError, IngestError, OffsetsLostError
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 
@@ -96,6 +97,33 @@ def _encoded(schema, value):
     written = io.BytesIO()
     fastavro.schemaless_writer(written, fastavro.parse_schema(schema), value)
     return written.getvalue()
+
+
+@pytest.mark.slow("two runs of a query, and a topic that is created again")
+def test_changes_that_offsets_order_continue_with_no_other_topic(connected, embedded, tmp_path):
+    shop = Customers(connected, embedded[1], tmp_path)
+    version = shop.register("name")
+    by_offset = {"changes": {"envelope": "debezium"}}
+    shop.settings = shop.configured(**by_offset)
+    shop.send(*((version, 0, number, "c", number, {"name": "Ada"}) for number in (1, 2)))
+    shop.ingest()
+    # The same topic is read again, and changes no row twice.
+    other = by_offset | {"checkpoint_path": "/mnt/lake/other", "resume": "restart"}
+    shop.settings = shop.configured(**other)
+    shop.ingest()
+    assert {key: row["name"] for key, row in shop.rows().items()} == {1: "Ada", 2: "Ada"}
+    recreate(shop.settings.kafka, shop.topic, 2)
+    shop.send((version, 0, 1, "u", 3, {"name": "Eve"}))
+    shop.settings = shop.configured(**by_offset, fail_on_data_loss=False)
+    with pytest.raises(OffsetsLostError) as lost:
+        shop.ingest()
+    assert [span[-1] for span in lost.value.fields["ranges"]] == ["recreated"]
+    assert lost.value.remedy.startswith("set a new checkpoint_path and table_path")
+    shop.settings = shop.configured(**other | {"checkpoint_path": "/mnt/lake/third"})
+    with pytest.raises(IngestError) as refused:
+        shop.ingest()
+    fields = {name: refused.value.fields[name] for name in ("reason", "partition", "offset")}
+    assert fields == {"reason": "other_topic", "partition": 0, "offset": 1}
 
 
 @pytest.mark.thorough("crashes are tested in test_change_batch, and the example of changes.md runs a query")

@@ -1,7 +1,6 @@
 """What Spark reads of the embedded broker: each start, each end, each limit; and what is told of losses."""
 
 import logging
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,12 +9,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import topiclake as tl
+from tests.support.recreated_topic import recreate
 from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import (
     ConfigError,
-    KafkaError,
     OffsetsLostError,
     StorageError,
     SubjectNotFoundError,
@@ -24,7 +23,6 @@ from topiclake.errors import (
 from topiclake.ingest import start as ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
@@ -83,20 +81,7 @@ class World:
 
     def recreate(self):
         """Delete the topic and create it again, empty."""
-        old = kafka_offsets.fetch_offsets(kafka_client.client_settings(self.kafka), [self.topic]).ids[
-            self.topic
-        ]
-        self.admin.delete_topics([self.topic])[self.topic].result(120)
-        for _ in range(100):
-            try:
-                kafka_admin.ensure_topic(self.kafka, self.topic, 2)
-                found = kafka_offsets.fetch_offsets(kafka_client.client_settings(self.kafka), [self.topic])
-                if found.ids.get(self.topic, old) != old and len(found.offsets[self.topic]) == 2:
-                    return
-            except KafkaError:
-                pass
-            time.sleep(0.1)
-        raise AssertionError("the topic was not created again")
+        recreate(self.kafka, self.topic, 2)
 
     def batch(self, **given):
         """Return the ids and partitions that a batch read gives."""

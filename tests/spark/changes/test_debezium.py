@@ -11,6 +11,7 @@ from tests.spark.changes.target import Target
 from tests.support.local_rows import local_rows
 from topiclake.changes.rows import ChangeRows
 from topiclake.changes.rules import ChangeRules
+from topiclake.errors import ConfigError
 from topiclake.formats import envelope as envelopes
 
 RECORDS = Path(__file__).parent / "debezium"
@@ -54,6 +55,16 @@ FORMS = {
     "shopflat": ("debezium_flat", flat("__op STRING, __lsn BIGINT"), "id BIGINT"),
     "shoprew": ("debezium_flat", flat("__op STRING, __lsn BIGINT, __deleted STRING"), "id BIGINT"),
 }
+
+
+@pytest.mark.parametrize(
+    "columns", [CUSTOMER, "op STRING, after STRING", enveloped("id BIGINT").replace("op ", "o ")]
+)
+def test_records_without_the_envelope_are_refused(spark, columns):
+    rows = local_rows(spark, [], f"{columns}, _key STRUCT<id BIGINT>, {KAFKA}")
+    with pytest.raises(ConfigError) as raised:
+        ChangeRows.of(rows, ChangeRules(keys=("id",), envelope="debezium"))
+    assert raised.value.fields["reason"] == "no_envelope"
 
 
 @pytest.mark.parametrize("form", FORMS)

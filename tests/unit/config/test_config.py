@@ -299,6 +299,7 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"tombstones": "keep"}, "tombstones keep"),
         ({"changes": "{envelope: debezium, keys: [id]}", "tombstones": "skip"}, "tombstones skip"),
         ({"resume": "table"}, "resume"),
+        ({"table_properties": "{delta.appendOnly: 'true'}"}, "delta.appendOnly"),
         ({"table_path": "'/mnt/lake/{topic}'"}, "{topic}"),
     ],
 )
