@@ -49,15 +49,12 @@ class ChangeRows:
                 have the envelope.
         """
         schema = envelopes.opened(rows, rules.envelope).schema
-        if rules.envelope == envelopes.DEBEZIUM:
-            envelopes.require_debezium(schema)
+        envelope = _envelope(rules, schema)
         order = Order.of(schema, rules.sequence_by, KAFKA_COLUMN)
-        found = cls(rules, order, schema)
-        envelope = found._envelope()
         rules.require_columns(
             [*envelope.fields, *(key for key in envelope.keys if key not in envelope.fields)]
         )
-        return found
+        return cls(rules, order, schema)
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """Return the changes with the columns of their table, `_cdc` and `_change`.
@@ -65,7 +62,7 @@ class ChangeRows:
         Columns of a deletion are null, except keys and `_cdc`. So are unavailable values.
         """
         rows = envelopes.opened(rows, self.rules.envelope)
-        envelope = self._envelope()
+        envelope = _envelope(self.rules, self.schema)
         keys = {key: self._key(envelope, key) for key in self.rules.keys}
         has_no_key = reduce(Column.__or__, (column.isNull() for column in keys.values()))
         operation = self._operation(envelope, has_no_key)
@@ -97,9 +94,6 @@ class ChangeRows:
         fields = [StructField(field.name, field.dataType) for field in prepared.schema]
         fields[-1] = StructField(CDC_COLUMN, _nullable(fields[-1].dataType))
         return StructType(fields)
-
-    def _envelope(self) -> Envelope:
-        return envelopes.read(self.rules.envelope, self.schema, KEY_COLUMN, TOMBSTONE_COLUMN, _TECHNICAL)
 
     def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
         operation = envelope.operation
@@ -152,6 +146,10 @@ class ChangeRows:
     def _deletion(is_deletion: Column) -> list[Column]:
         deleted = F.coalesce(is_deletion, F.lit(False))
         return [deleted.alias(DELETED), F.when(deleted, F.current_timestamp()).alias(DELETED_AT)]
+
+
+def _envelope(rules: ChangeRules, schema: StructType) -> Envelope:
+    return envelopes.read(rules.envelope, schema, KEY_COLUMN, TOMBSTONE_COLUMN, _TECHNICAL)
 
 
 def _nullable(kind: DataType) -> DataType:

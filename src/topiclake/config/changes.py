@@ -61,11 +61,6 @@ class ChangeSettings(Section):
         return self
 
     @property
-    def is_ordered_by_offset(self) -> bool:
-        """Whether offsets alone order the changes of a partition. Those of another topic start again at 0."""
-        return set(self.order) <= {"_kafka.partition", "_kafka.offset"}
-
-    @property
     def keeps_tombstones(self) -> bool:
         """Whether a record without a value is a change."""
         return self.deletes == TOMBSTONE or self.envelope != "none"

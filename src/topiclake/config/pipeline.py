@@ -234,6 +234,11 @@ class PipelineSettings(SourceSettings):
         return self.tombstones == "keep" or (self.changes is not None and self.changes.keeps_tombstones)
 
     @property
+    def orders_changes_by_offset(self) -> bool:
+        """Whether offsets alone order the changes of a partition. Those of another topic start again at 0."""
+        return self.changes is not None and set(self.changes.order) <= {"_kafka.partition", "_kafka.offset"}
+
+    @property
     def is_registered(self) -> bool:
         """Whether values name a schema of the registry."""
         return self.value_format in ("avro", "json_schema", "protobuf")

@@ -89,6 +89,10 @@ def read(
         tombstone_column: The column that is true for a record without a value. If it is missing, a row of
             nulls is a tombstone in Debezium's envelopes.
         technical: Columns that are no part of a value.
+
+    Raises:
+        ConfigError: In Debezium's envelope, there is no `op`, or no struct `after`. Each record would look
+            like a heartbeat.
     """
     kinds = {field.name: field.dataType for field in schema}
     names = [name for name in kinds if name not in technical]
@@ -104,27 +108,6 @@ def read(
     return _flat(fields, keys, is_tombstone)
 
 
-def require_debezium(schema: StructType) -> None:
-    """Check that opened rows have Debezium's envelope.
-
-    Raises:
-        ConfigError: They have no `op`, or no struct `after`; each record would look like a heartbeat.
-    """
-    kinds = {field.name: field.dataType for field in schema}
-    if _OP in kinds and isinstance(kinds.get(_AFTER), StructType):
-        return
-    raise ConfigError(
-        f"records have no columns op and after, which envelope={DEBEZIUM} needs; their columns: "
-        + ", ".join(kinds),
-        f"set envelope={DEBEZIUM_FLAT} for flattened rows, else envelope={NONE}",
-        parameter="envelope",
-        value=DEBEZIUM,
-        found=tuple(kinds),
-        expected=(_OP, _AFTER),
-        reason="no_envelope",
-    )
-
-
 def key_names(schema: StructType, key_column: str) -> tuple[str, ...]:
     """Return the names of the fields of a decoded key."""
     return tuple(_fields_of({field.name: field.dataType for field in schema}, key_column))
@@ -136,13 +119,24 @@ def _debezium(
     keys: Mapping[str, list[Column]],
     is_tombstone: Column,
 ) -> Envelope:
+    if _OP not in kinds or not isinstance(kinds.get(_AFTER), StructType):
+        raise ConfigError(
+            f"records have no columns op and after, which envelope={DEBEZIUM} needs; their columns: "
+            + ", ".join(kinds),
+            f"set envelope={DEBEZIUM_FLAT} for flattened rows, else envelope={NONE}",
+            parameter="envelope",
+            value=DEBEZIUM,
+            found=tuple(kinds),
+            expected=(_OP, _AFTER),
+            reason="no_envelope",
+        )
     before, after = (_fields_of(kinds, name) for name in (_BEFORE, _AFTER))
     fields = {name: columns[0] for name, columns in after.items()}
     # The row before a delete has its keys, and invented values for other columns that are NOT NULL.
     all_keys = {
         name: [*before.get(name, ()), *keys.get(name, ())] for name in dict.fromkeys([*before, *keys])
     }
-    op = F.col(_OP) if _OP in kinds else F.lit(None).cast("string")
+    op = F.col(_OP)
     operation = _mapped(op).when(is_tombstone, WITHOUT_VALUE)
     # Heartbeats and records of transactions have neither an operation nor a row.
     has_row = [name for name in (_BEFORE, _AFTER) if name in names]

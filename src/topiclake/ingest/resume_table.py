@@ -162,14 +162,25 @@ def without(span: Span, spans: Iterable[Span]) -> list[Span]:
 
 
 def require_same_topic(
-    settings: Settings, content: TableContent, resumption: Resumption, in_kafka: Mapping[int, Span]
+    settings: Settings,
+    content: TableContent,
+    ends: Mapping[int, int],
+    in_kafka: Mapping[int, Span],
+    remedy: str,
 ) -> None:
     """Check that Kafka's topic is the source of the table.
+
+    Args:
+        settings: The configuration.
+        content: The content of the table.
+        ends: By partition, the offset after the table's last record.
+        in_kafka: By partition, the offsets on the broker.
+        remedy: The change to try for another topic.
 
     Raises:
         IngestError: A partition is missing, or ends before the table ends.
     """
-    for partition, end in sorted(resumption.ends.items()):
+    for partition, end in sorted(ends.items()):
         if partition in in_kafka and in_kafka[partition][1] >= end:
             continue
         range_text = (
@@ -180,9 +191,7 @@ def require_same_topic(
         raise IngestError(
             f"topic {content.topic} {range_text}, but the table at {content.target.table} has its records "
             f"up to offset {end}: it is another topic",
-            'set resume=restart with starting_offsets={"'
-            + content.topic
-            + '": {"<partition>": <offset>, …}}, the offsets in the new topic',
+            remedy,
             pipeline=settings.name,
             topic=content.topic,
             partition=partition,

@@ -181,8 +181,7 @@ class StartCheck:
         if not contents:
             return self.settings
         if pipeline.resume == "restart":
-            for content in contents:
-                self._require_same_offsets(content)
+            self._require_same_offsets(contents)
             self._restart(contents)
             return self.settings
         if pipeline.resume != "table":
@@ -259,28 +258,17 @@ class StartCheck:
             reason="checkpoint_gone",
         )
 
-    def _require_same_offsets(self, content: TableContent) -> None:
-        """Refuse another topic for a table whose changes offsets order: no row would ever change again."""
-        changes = self.settings.pipeline.changes
-        if changes is None or not changes.is_ordered_by_offset or content.table_version is None:
+    def _require_same_offsets(self, contents: Iterable[TableContent]) -> None:
+        """Refuse another topic for a table whose changes offsets order: its rows would never change again."""
+        pipeline = self.settings.pipeline
+        if not pipeline.orders_changes_by_offset:
             return
-        rows = delta.read(self.spark, content.target.table, content.table_version)
-        last = rows.groupBy(f"{CDC_COLUMN}.{PARTITION}").agg(F.max(f"{CDC_COLUMN}.{OFFSET}")).collect()
-        broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
-        in_kafka = broker_offsets.offsets.get(content.topic, {})
-        for partition, offset in last:
-            if partition is None or offset < in_kafka.get(partition, (0, 0))[1]:
-                continue
-            raise IngestError(
-                f"topic {content.topic} has no offset {offset} of partition {partition}, but the table at "
-                f"{content.target.table} has a change from it: it is another topic",
-                "set a new checkpoint_path and table_path",
-                pipeline=self.settings.name,
-                topic=content.topic,
-                partition=partition,
-                table=content.target.table,
-                offset=offset,
-                reason="other_topic",
+        in_kafka = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, []).offsets
+        for content in contents:
+            ends = _ends_of_changes(self.spark, content)
+            remedy = "set a new checkpoint_path and table_path"
+            resume_table.require_same_topic(
+                self.settings, content, ends, in_kafka.get(content.topic, {}), remedy
             )
 
     def _restart(self, contents: Iterable[TableContent]) -> None:
@@ -304,7 +292,12 @@ class StartCheck:
                 resume_table.resumption(self.spark, content), self.settings, content.topic
             )
             resume_table.require_same_topic(
-                self.settings, content, topic_resumption, in_kafka.get(content.topic, {})
+                self.settings,
+                content,
+                topic_resumption.ends,
+                in_kafka.get(content.topic, {}),
+                f'set resume=restart with starting_offsets={{"{content.topic}": '
+                '{"<partition>": <offset>, …}}, the offsets in the new topic',
             )
             by_topic[content.topic] = topic_resumption
         reader = kafka_source.range_options(self.settings.kafka)
@@ -345,6 +338,15 @@ def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Re
         {partition: end for partition, end in resumption.ends.items() if partition in partitions},
         {partition: spans for partition, spans in resumption.unfinished.items() if partition in partitions},
     )
+
+
+def _ends_of_changes(spark: SparkSession, content: TableContent) -> dict[int, int]:
+    """Return by partition the offset after the last change in a table."""
+    if content.table_version is None:
+        return {}
+    partition, offset = F.col(f"{CDC_COLUMN}.{PARTITION}"), F.col(f"{CDC_COLUMN}.{OFFSET}")
+    rows = delta.read(spark, content.target.table, content.table_version).where(partition.isNotNull())
+    return dict(map(tuple, rows.groupBy(partition).agg(F.max(offset) + 1).collect()))
 
 
 def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:

@@ -134,9 +134,8 @@ def check_lost_offsets(
     losses, broker_offsets = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
         losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
-    changes = settings.pipeline.changes
-    if changes is not None and changes.is_ordered_by_offset and any(lost.why in _LOWER for lost in losses):
-        # The rows would be newer than each change of the new topic.
+    if settings.pipeline.orders_changes_by_offset and any(lost.why in _LOWER for lost in losses):
+        # The rows would look newer than each change of the new topic.
         raise _error(settings, path, losses, _NEW_TABLE)
     if losses and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, losses)

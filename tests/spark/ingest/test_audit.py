@@ -14,7 +14,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.support.waiting import wait_until
+from tests.support.recreated_topic import recreate
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import IngestError, OffsetsLostError, StorageError
@@ -531,16 +531,9 @@ def test_what_kafka_lost_is_never_compared(make, monkeypatch) -> None:
         with pytest.raises(OffsetsLostError, match=r"while they were audited; try: run the audit again"):
             lake.audit()
 
-    create_topic_again(lake)
+    recreate(lake.settings.kafka, lake.topic, 1)
     lake.produce(lake.good(4))
     with pytest.raises(OffsetsLostError) as raised:
         lake.audit()
     fields = {"topic": lake.topic, "partition": 0, "offset": 4, "committed": 10}
     assert raised.value.fields == fields
-
-
-def create_topic_again(lake: Lake) -> None:
-    admin = AdminClient(kafka_client.client_settings(lake.settings.kafka))
-    admin.delete_topics([lake.topic])[lake.topic].result(120)
-    wait_until(lambda: lake.topic not in admin.list_topics(timeout=120).topics)
-    create_topic(lake, 1)
