@@ -179,7 +179,7 @@ class PipelineSettings(SourceSettings):
             raise ValueError("avro_form belongs to value_format avro")
         if self.value_format in ("json_schema", "protobuf") and self.timestamp_format is not None:
             raise ValueError("timestamp_format belongs to value_format json or custom")
-        if any(name.lower() == "delta.settransactionretentionduration" for name in self.table_properties):
+        if self._table_property("delta.setTransactionRetentionDuration") is not None:
             raise ValueError(
                 "table_properties must not hold delta.setTransactionRetentionDuration: Delta would forget "
                 "which batches the table has, and a late restart append one of them once more"
@@ -212,12 +212,17 @@ class PipelineSettings(SourceSettings):
             raise ValueError("apply upsert needs partition and offset in kafka_fields, which order changes")
         if "tombstones" in self.model_fields_set and changes.keeps_tombstones != (self.tombstones == "keep"):
             raise ValueError(f"tombstones {self.tombstones} contradicts changes.deletes {changes.deletes}")
-        if self.table_properties.get("delta.appendOnly", "").lower() == "true":
+        if (self._table_property("delta.appendOnly") or "").lower() == "true":
             raise ValueError("table_properties delta.appendOnly contradicts apply upsert, which updates rows")
         if self.resume == "table":
             raise ValueError("resume table belongs to apply append; set resume: restart")
         if self.has_table_for_each:
             raise ValueError(f"{TOPIC} in {self._key} belongs to apply append; set a pipeline for each topic")
+
+    def _table_property(self, name: str) -> str | None:
+        """Return the value of a table property, whose name has no case for Delta."""
+        properties = {each.lower(): value for each, value in self.table_properties.items()}
+        return properties.get(name.lower())
 
     def _check_named_topics(self, table: str) -> None:
         for topic in self.topics:

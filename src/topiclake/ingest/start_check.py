@@ -342,29 +342,30 @@ def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Re
 
 def _ends_of_changes(spark: SparkSession, content: TableContent) -> dict[int, int]:
     """Return by partition the offset after the last change in a table."""
-    if content.table_version is None:
+    if content.table_version is None or not {PARTITION, OFFSET} <= _fields(spark, content, CDC_COLUMN):
+        # Not yet a table of changes, or one without offsets, which its own check refuses.
         return {}
     partition, offset = F.col(f"{CDC_COLUMN}.{PARTITION}"), F.col(f"{CDC_COLUMN}.{OFFSET}")
     rows = delta.read(spark, content.target.table, content.table_version).where(partition.isNotNull())
     return dict(map(tuple, rows.groupBy(partition).agg(F.max(offset) + 1).collect()))
 
 
-def _origin_fields(spark: SparkSession, content: TableContent) -> set[str]:
-    """Return the fields of `_kafka` in the table; empty if the table has no such column."""
+def _fields(spark: SparkSession, content: TableContent, column: str) -> set[str]:
+    """Return the fields of a struct in the table; empty if the table has no such column."""
     columns = delta.columns(spark, content.target.table)
-    if columns is None or KAFKA_COLUMN not in columns.names:
+    if columns is None or column not in columns.names:
         return set()
-    return set(getattr(columns[KAFKA_COLUMN].dataType, "names", ()))
+    return set(getattr(columns[column].dataType, "names", ()))
 
 
 def _is_traced(spark: SparkSession, content: TableContent) -> bool:
     """Return whether each row of a table has the partition and offset of its record."""
-    return content.table_version is None or {"partition", "offset"} <= _origin_fields(spark, content)
+    return content.table_version is None or {"partition", "offset"} <= _fields(spark, content, KAFKA_COLUMN)
 
 
 def _require_traced(spark: SparkSession, content: TableContent) -> None:
     needed = {"partition", "offset", "topic"} if content.is_shared else {"partition", "offset"}
-    if content.table_version is None or needed <= _origin_fields(spark, content):
+    if content.table_version is None or needed <= _fields(spark, content, KAFKA_COLUMN):
         return
     table = content.target.table
     raise ConfigError(

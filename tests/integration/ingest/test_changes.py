@@ -104,7 +104,10 @@ def test_changes_that_offsets_order_continue_with_no_other_topic(connected, embe
     shop = Customers(connected, embedded[1], tmp_path)
     version = shop.register("name")
     by_offset = {"changes": {"envelope": "debezium"}}
-    shop.settings = shop.configured(**by_offset)
+    # A user's table has no `_cdc` before the first start.
+    shop.settings = shop.configured(**by_offset, resume="restart")
+    table = f"delta.`{tl.table_path(shop.settings)}`"
+    connected.sql(f"CREATE TABLE {table} (id BIGINT, name STRING) USING delta")
     shop.send(*((version, 0, number, "c", number, {"name": "Ada"}) for number in (1, 2)))
     shop.ingest()
     # The same topic is read again, and changes no row twice.

@@ -300,6 +300,7 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"changes": "{envelope: debezium, keys: [id]}", "tombstones": "skip"}, "tombstones skip"),
         ({"resume": "table"}, "resume"),
         ({"table_properties": "{delta.appendOnly: 'true'}"}, "delta.appendOnly"),
+        ({"table_properties": "{DELTA.APPENDONLY: 'TRUE'}"}, "delta.appendOnly"),
         ({"table_path": "'/mnt/lake/{topic}'"}, "{topic}"),
     ],
 )
