@@ -43,8 +43,11 @@ def test_the_two_commands_come_first() -> None:
     assert page_blocks(README_PAGE, "bash")[0].splitlines() == ["make demo", "make test"]
 
 
+@pytest.mark.thorough(
+    "its notebooks run in test_databricks, its services in test_services, its ingest in test_stores"
+)
 @pytest.mark.slow("services and two notebooks, for each run of the demo")
-@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.thorough("the demo once more"))])
+@pytest.mark.parametrize("runs", [1, 2])
 def test_make_demo_shows_rows_and_can_be_run_again(shell, runs) -> None:
     for number in range(1, runs + 1):
         shown = shell("make demo")
