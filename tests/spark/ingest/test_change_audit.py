@@ -10,6 +10,16 @@ from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
 from topiclake.sources.streams import decode_values
 
+FAULTS = {"missing", "doubled", "unknown"}
+
+
+def customers(spark, tmp_path):
+    """Return a pipeline that wrote one batch, and the records of it."""
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, {"op": "m"}), (9, 1, {"id": 1}, b"no json")]
+    shop.write(shop.records(records), 0)
+    return shop, records
+
 
 def counted(shop, records):
     """Return the sums of the counts of the audit, without zeros."""
@@ -34,13 +44,10 @@ def counted(shop, records):
     return {name: number for name, number in sums.items() if number}
 
 
-@pytest.mark.slow("a MERGE, and four audits")
+@pytest.mark.slow("a MERGE, and two audits")
 def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spark, tmp_path):
-    shop = Pipeline(spark, tmp_path, CUSTOMERS)
-    records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, {"op": "m"}), (9, 1, {"id": 1}, b"no json")]
-    shop.write(shop.records(records), 0)
-    right = counted(shop, records)
-    assert right == {
+    shop, records = customers(spark, tmp_path)
+    assert counted(shop, records) == {
         "in_kafka": len(records),
         "in_table": 4,
         "deleted": 2,
@@ -49,6 +56,19 @@ def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spa
         "quarantined": 2,
     }
     table = f"delta.`{shop.target.table}`"
+    # One of each kind, in the rows of different keys.
+    spark.sql(f"DELETE FROM {table} WHERE id = 2")
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4")
+    found = counted(shop, records)
+    assert {name: found.get(name) for name in FAULTS} == {"missing": 2, "doubled": 1, "unknown": None}
+
+
+@pytest.mark.thorough("the faults one by one, and the table right after each")
+@pytest.mark.slow("a MERGE, and five audits")
+def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
+    shop, records = customers(spark, tmp_path)
+    right = counted(shop, records)
+    table = f"delta.`{shop.target.table}`"
     for statement, faults in (
         (f"DELETE FROM {table} WHERE id = 2", {"missing": 2}),
         (f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4", {"doubled": 1}),
@@ -56,9 +76,7 @@ def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spa
     ):
         spark.sql(statement)
         found = counted(shop, records)
-        assert {
-            name: number for name, number in found.items() if name in ("missing", "doubled", "unknown")
-        } == faults
+        assert {name: number for name, number in found.items() if name in FAULTS} == faults
         spark.sql(f"RESTORE {table} TO VERSION AS OF 1")
     assert counted(shop, records) == right
 
@@ -80,7 +98,7 @@ def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
     assert counted(shop, records[:4])["missing"] == 1
     shop.write(shop.records(records[3:]), 1)
     right = counted(shop, records)
-    assert not {"missing", "doubled", "unknown"} & right.keys()
+    assert not FAULTS & right.keys()
     assert (right["in_kafka"], right["deleted"], right["superseded"]) == (6, 2, 4)
     spark.sql(f"DELETE FROM delta.`{shop.target.table}` WHERE _cdc.deleted")
-    assert not {"missing", "doubled", "unknown"} & counted(shop, records).keys()
+    assert not FAULTS & counted(shop, records).keys()
