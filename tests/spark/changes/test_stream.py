@@ -8,6 +8,14 @@ import topiclake as tl
 from topiclake.errors import ConfigError
 
 COLUMNS = "id INT, name STRING, op STRING, at BIGINT"
+RULES = {
+    "path": "/mnt/lake/people",
+    "keys": ["id"],
+    "sequence_by": "at",
+    "apply_as_deletes": "op = 'd'",
+    "except_column_list": ["op"],
+    "checkpoint_path": "/mnt/lake/checkpoints/people",
+}
 
 
 @pytest.fixture
@@ -31,18 +39,11 @@ def settings(tmp_path):
     return tl.load_settings("shop", {}, conf=tmp_path / "conf")
 
 
+@pytest.mark.thorough("the docstrings of apply_changes, changes_view and purge_changes run such a query")
 @pytest.mark.slow("two runs of a query")
 def test_a_table_follows_a_stream_over_two_runs(spark, settings, tmp_path):
     (tmp_path / "in").mkdir()
     stream = spark.readStream.schema(COLUMNS).json(f"file://{tmp_path}/in")
-    given = {
-        "path": "/mnt/lake/people",
-        "keys": ["id"],
-        "sequence_by": "at",
-        "apply_as_deletes": "op = 'd'",
-        "except_column_list": ["op"],
-        "checkpoint_path": "/mnt/lake/checkpoints/people",
-    }
     for number, changes in enumerate(
         (
             [(1, "Ada", "c", 1), (2, "Bob", "c", 1), (1, "Eve", "u", 3), (None, "?", "c", 4)],
@@ -51,7 +52,7 @@ def test_a_table_follows_a_stream_over_two_runs(spark, settings, tmp_path):
     ):
         lines = [json.dumps(dict(zip(("id", "name", "op", "at"), change, strict=True))) for change in changes]
         (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
-        tl.await_caught_up(tl.apply_changes(stream, settings, **given), "availableNow")
+        tl.await_caught_up(tl.apply_changes(stream, settings, **RULES), "availableNow")
     tl.changes_view(spark, settings, path="/mnt/lake/people", name="people")
     rows = spark.sql("SELECT * FROM people ORDER BY id").collect()
     assert [row.asDict() for row in rows] == [
@@ -62,13 +63,18 @@ def test_a_table_follows_a_stream_over_two_runs(spark, settings, tmp_path):
     assert [(row["reason"], row["offset"]) for row in rejected] == [("no_key", None)]
     assert tl.purge_changes(spark, settings, path="/mnt/lake/people") == 0
     assert tl.purge_changes(spark, settings, path="/mnt/lake/people", retention_days=0) == 1
+
+
+def test_what_is_no_rule_is_refused(spark, settings, tmp_path):
+    (tmp_path / "in").mkdir()
+    stream = spark.readStream.schema(COLUMNS).json(f"file://{tmp_path}/in")
     for wrong, field in (
         ({"quarantine_path": "/mnt/lake/people"}, "quarantine_path"),
         ({"keys": []}, "keys"),
         ({"sequence_by": None}, "sequence_by"),
     ):
         with pytest.raises(ConfigError) as raised:
-            tl.apply_changes(stream, settings, **(given | wrong))
+            tl.apply_changes(stream, settings, **(RULES | wrong))
         assert raised.value.fields.get("parameter") == field
     with pytest.raises(ConfigError):
         tl.purge_changes(spark, settings, path="/mnt/lake/people", retention_days=-1)
