@@ -244,7 +244,7 @@ FAULTS = (
         "not self._is_known(canonical(key)) and len(self._recent_misses()) >= _MISSES",
         "False",
         _MICRO_BATCH,
-        "ten_thousand_unknown_ids_cost_five_requests",
+        "many_unknown_ids_cost_five_requests",
     ),
     Fault(
         "a client sends at most five requests a minute for a path",
