@@ -24,6 +24,7 @@ from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import (
     ConfigError,
+    DecodeError,
     KafkaError,
     SchemaRegistryError,
     StorageError,
@@ -78,15 +79,6 @@ class Notebooks:
 
     def ingest(self, **parameters: str):
         return self.result("gps_ingest", **(self.ingest_parameters | parameters))
-
-    def refused(self, notebook: str, **parameters: str) -> str:
-        """Run what must fail, and return the one sentence that says why."""
-        done = self.run(notebook, **parameters)
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert "Traceback" not in done.stdout + done.stderr
-        (sentence,) = re.findall(r"^✗ \w+\.py.*$", done.stderr, re.MULTILINE)
-        assert "try: " in sentence
-        return sentence
 
     def produce(self, values: list[bytes | None], partition: int = 0) -> None:
         producer = Producer(kafka_client.client_settings(self.kafka))
@@ -214,10 +206,11 @@ def test_values_that_are_not_confluent_avro_are_counted_and_kept(cells, spark) -
     assert found == [*NOT_CONFLUENT_AVRO.items()]
 
 
-def test_failfast_names_topic_partition_and_offset_and_writes_nothing(notebooks, cells, spark) -> None:
+def test_failfast_names_topic_partition_and_offset_and_writes_nothing(cells, spark) -> None:
+    notebooks = cells.notebooks
     cells.publish()
     notebooks.produce([b"not Avro"], partition=3)
-    sentence = notebooks.refused("gps_ingest", **notebooks.ingest_parameters, mode="FAILFAST")
+    sentence = refused(DecodeError, cells.ingest, mode="FAILFAST")
     found = re.search(r"topic (\S+), partition (\d+), offset (\d+), schema id (\S+), reason (\w+)", sentence)
     assert (found[1], found[2], found[5]) == (notebooks.topic, "3", "bad_magic")
     assert "mode=PERMISSIVE" in sentence
@@ -253,7 +246,7 @@ def test_an_empty_topic_gives_an_empty_table(cells) -> None:
     assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
 
 
-# Refusals of the notebooks, by the calls of their cells. FAILFAST, above, comes through the command line.
+# Refusals of the notebooks, by the calls of their cells. How the command line shows one is in test_runner.
 
 
 def refused(error: type[TopiclakeError], call: Callable[..., None], **given: object) -> str:
@@ -285,7 +278,10 @@ def test_a_missing_topic_is_named_with_the_three_nearest_names(cells) -> None:
 
 @pytest.mark.parametrize(
     "notebook",
-    [pytest.param("publish", marks=pytest.mark.thorough("real waiting for the same broker")), "ingest"],
+    [
+        pytest.param(name, marks=pytest.mark.thorough("real waiting; test_init"))
+        for name in ("publish", "ingest")
+    ],
 )
 def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch) -> None:
     cells.notebooks.registry.register(f"{cells.notebooks.topic}-value", '"string"')
