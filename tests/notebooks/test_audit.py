@@ -104,6 +104,7 @@ def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingeste
     assert cause in job.stdout + job.stderr
 
 
+@pytest.mark.thorough("the refusal is tested in test_audit of Spark")
 def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench) -> None:
     done = workbench("audit", **(PARAMETERS | {"checkpoint_path": "/mnt/datalake/checkpoints/nowhere"}))
     assert done.returncode == 1

@@ -176,16 +176,8 @@ run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r}))
 """
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        *(
-            pytest.param(number, marks=pytest.mark.thorough("another signal"))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        ),
-        signal.SIGKILL,
-    ],
-)
+@pytest.mark.thorough("a run without another one in it is stopped in test_runner")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, number):
     write("other", "import time\nprint('ready')\ntime.sleep(60)")
     notebook = write("main", "dbutils.notebook.run('other', 0)")

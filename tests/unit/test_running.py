@@ -35,6 +35,7 @@ faulthandler_exit_on_timeout = true
 """
 
 
+@pytest.mark.thorough("real waiting for a test that hangs")
 def test_what_hangs_is_ended_and_named_and_the_others_run(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(SETTINGS)

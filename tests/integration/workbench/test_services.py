@@ -128,7 +128,9 @@ def test_two_homes_side_by_side_do_not_collide(home: Home, tmp_path: Path) -> No
         down(other)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough("another signal"))]
+)
 def test_an_interrupted_start_leaves_no_process(home: Home, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "workbench", "up"]
     with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, cwd=PROJECT) as starting:
@@ -167,6 +169,7 @@ def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:
     assert "log.retention.ms" in home.log("kafka").read_text()
 
 
+@pytest.mark.thorough("a broker with logins starts in test_secure_services")
 def test_a_broker_that_takes_logins_only_is_ready_for_the_right_one(home: Home) -> None:
     login = {
         "security.protocol": "SASL_PLAINTEXT",
