@@ -276,13 +276,8 @@ def test_a_missing_topic_is_named_with_the_three_nearest_names(cells) -> None:
     assert "some-other-topic" not in sentence
 
 
-@pytest.mark.parametrize(
-    "notebook",
-    [
-        pytest.param(name, marks=pytest.mark.thorough("real waiting; test_init"))
-        for name in ("publish", "ingest")
-    ],
-)
+@pytest.mark.thorough("real waiting for a broker, as in test_init")
+@pytest.mark.parametrize("notebook", ["publish", "ingest"])
 def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch) -> None:
     cells.notebooks.registry.register(f"{cells.notebooks.topic}-value", '"string"')
     monkeypatch.setenv("WORKBENCH_KAFKA", f"127.0.0.1:{free_port}")
