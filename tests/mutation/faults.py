@@ -591,6 +591,7 @@ FAULTS = (
         "changes",
         _CHANGES,
         "a_truncate_deletes_all_older_rows_and_later_ones_that_are_older",
+        only=("False",),
     ),
     Fault(
         "a quarantined change of a repeated batch is not merged",

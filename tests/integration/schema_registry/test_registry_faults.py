@@ -107,7 +107,15 @@ def test_a_cold_client_waits_for_the_answer_and_asks_at_most_five_times_a_minute
     assert len(asked) >= (1 if fault == "down" else 6)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=pytest.mark.thorough("a cold client meets each slow answer, above"))
+        if fault in ("hang", "trickle")
+        else fault
+        for fault in FAULTS
+    ],
+)
 def test_after_its_patience_it_is_an_error_never_an_unknown_schema(
     fault, make, proxy, time_, schema_id, subject
 ):
