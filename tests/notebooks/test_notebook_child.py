@@ -53,6 +53,7 @@ def test_a_notebook_that_fails_is_an_exception_with_its_cell_and_page(notebook, 
     assert f"saved: {tmp_path}/home/runs/" in str(caught.value)
 
 
+@pytest.mark.thorough("a cell that takes too long is stopped in test_runner")
 def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, write, tmp_path, monkeypatch):
     pid = tmp_path / "pid"
     write(f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")

@@ -162,7 +162,13 @@ def test_a_folder_without_a_delta_log_is_no_table(spark, rows, path):
     assert delta.is_table(spark, path) is False
 
 
-@pytest.mark.parametrize("left", [[], [".00000000000000000000.json.1.tmp"]])
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param([], marks=pytest.mark.thorough("a killed writer that wrote no file yet")),
+        [".00000000000000000000.json.1.tmp"],
+    ],
+)
 def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spark, rows, path, left):
     log = Path(path) / "_delta_log"
     log.mkdir(parents=True)

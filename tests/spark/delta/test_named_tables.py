@@ -128,6 +128,7 @@ def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
     assert delta.FORGETS_WRITERS not in delta.properties(spark, name)
 
 
+@pytest.mark.thorough("claims are marked by a path in test_replay, and read by a name below")
 def test_claims_of_replays_are_in_a_table_next_to_the_quarantine(spark, schema):
     quarantine = f"{schema}.gps_quarantine"
     rows = local_rows(
