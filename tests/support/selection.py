@@ -22,6 +22,8 @@ LONGEST_FIRST = (
     "integration/workbench/test_cluster.py",
     "notebooks/test_tutorials.py",
     "notebooks/test_databricks.py",
+    "spark/ingest/test_change_batch.py",
+    "docs/test_docstrings.py",
     "spark/ingest/test_replay.py",
     "integration/ingest/test_topics.py",
     "integration/ingest/test_crashes.py",
