@@ -224,11 +224,13 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(shop, options, er
     assert shop.files() == before
 
 
-def test_a_service_that_does_not_answer_is_named(shop, tmp_path):
+def test_a_service_that_does_not_answer_is_named(shop, tmp_path, monkeypatch):
     services = {"bootstrap": NOWHERE, "registry": "http://127.0.0.1:9", "into": str(tmp_path / "lake")}
     before = shop.files()
-    with pytest.raises(KafkaError, match=f"the broker at {NOWHERE} does not answer"):
-        shop.create(**services)
+    with monkeypatch.context() as impatient:
+        impatient.setattr("topiclake.kafka.offsets.TIMEOUT_SECONDS", 1)
+        with pytest.raises(KafkaError, match=f"the broker at {NOWHERE} does not answer"):
+            shop.create(**services)
     shop.send(b"text")
     with pytest.raises(SchemaRegistryError, match=r"http://127\.0\.0\.1:9"):
         shop.create(**services | {"bootstrap": shop.addresses.kafka_bootstrap_servers})
