@@ -59,6 +59,13 @@ SHARED_HOME = os.environ.pop("TOPICLAKE_TEST_HOME", None)
 # test_tables needs 113 s of CPU time, and 190 s without.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
+# A few rows need one task, one file and one state store. Each further one costs more than its rows.
+ONE_PARTITION = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,7 +101,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with pytest.MonkeyPatch.context() as of_jvm:
         for name, value in {JAVA_OPTIONS: LONG_LIVED, **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
-        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED)
+        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED | ONE_PARTITION)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -170,6 +170,9 @@ def main() -> None:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # One task and one state store do for them, too.
+            "spark.sql.shuffle.partitions": "1",
+            "spark.databricks.delta.snapshotPartitions": "1",
         }
         jars = project / "jars"
         spark = local_session("stand-in", jars, warehouse | quiet) if jars.exists() else None
