@@ -64,6 +64,8 @@ ONE_PARTITION = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # It runs each shuffle as a job and plans again after it, to choose what is one here.
+    "spark.sql.adaptive.enabled": "false",
 }
 
 

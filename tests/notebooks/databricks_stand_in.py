@@ -173,6 +173,7 @@ def main() -> None:
             # One task and one state store do for them, too.
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.adaptive.enabled": "false",
         }
         jars = project / "jars"
         spark = local_session("stand-in", jars, warehouse | quiet) if jars.exists() else None
