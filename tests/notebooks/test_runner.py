@@ -1,5 +1,6 @@
 """Tiny notebooks, run for real; two of them start Spark."""
 
+import asyncio
 import io
 import os
 import re
@@ -21,6 +22,7 @@ from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
 from workbench.kernel.process import INTERRUPTED_GRACE_SECONDS
+from workbench.runner.client import Client
 from workbench.runner.execution import CellFailedError, KernelDiedError
 from workbench.runner.report import save_run
 from workbench.runner.runner import run_notebook
@@ -340,6 +342,21 @@ def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     page = saved(home)[1].read_text()
     assert "interrupted" in page
     assert "<b>live</b> stopped" in page
+
+
+def test_a_kernel_that_has_ended_is_not_waited_for_if_its_report_was_read_before():
+    async def ended():
+        client = Client(nbformat.v4.new_notebook())
+        client.create_kernel_manager()
+        await client.async_start_new_kernel()
+        await client.async_start_new_kernel_client()
+        await client.km.shutdown_kernel(now=False)
+        while (await client.kc.iopub_channel.get_msg(timeout=60))["msg_type"] != "shutdown_reply":
+            pass
+        await asyncio.wait_for(client.receive_last_updates(), 60)
+        client.kc.stop_channels()
+
+    asyncio.run(ended())
 
 
 def test_an_interrupted_run_names_its_page_in_one_line(write, home):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from queue import Empty
 from typing import Any
 
 import nbformat
@@ -13,6 +14,8 @@ from workbench.runner.progress import Progress
 
 #: After this call, displayed streams have shown something. The notebook may have deleted its own names.
 END_CELLS = "get_ipython().kernel.workspace.end_cells()"
+#: How long a message of a kernel that has ended may be on its way.
+LAST_MESSAGE_SECONDS = 1.0
 
 
 class Client(NotebookClient):
@@ -52,10 +55,17 @@ class Client(NotebookClient):
 
         Such messages belong to no cell; only updates of existing outputs count.
         """
+        manager: Any = self.km
         iopub: Any = self.kc.iopub_channel if self.kc else None
         kind = "" if iopub else "shutdown_reply"
         while kind != "shutdown_reply":
-            message = await iopub.get_msg(timeout=None)
+            try:
+                message = await iopub.get_msg(timeout=LAST_MESSAGE_SECONDS)
+            except Empty:
+                # The cell that was interrupted may have received the report.
+                if not await manager.is_alive():
+                    return
+                continue
             kind = message["msg_type"]
             if kind == "update_display_data" and self.nb.cells:
                 self._show_stream(message)
