@@ -32,7 +32,7 @@ display(plan.offsets(spark))
 
 # COMMAND ----------
 
-# DBTITLE 1,Sample, schemas and table of each topic
+# DBTITLE 1,Sample, schemas and table by topic
 display(plan.summary(spark))
 
 # COMMAND ----------

@@ -134,7 +134,7 @@ display(raw.limit(10))
 
 # COMMAND ----------
 
-# DBTITLE 1,startingOffsets: latest and earliest
+# DBTITLE 1,Plain Spark: latest and earliest
 def stream(starting_offsets):
     """Read the topic as a stream, as the article does."""
     options = kafka | {"subscribe": topic, "startingOffsets": starting_offsets}
@@ -161,7 +161,7 @@ assert dict(starts) == {"latest": 0, "earliest": published}
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: a plan
+# DBTITLE 1,Topiclake: a plan
 plan = tl.plan_ingest(spark, run.settings("positions"))
 display(plan.summary(spark))
 assert plan.records == published
@@ -194,7 +194,7 @@ assert with_prefix.where("timestamp = 0 AND deviceId = 0").count() == published
 
 # COMMAND ----------
 
-# DBTITLE 1,The article's decoding
+# DBTITLE 1,Plain Spark: the article's decoding
 def decoded(records, mode):
     """Decode records by one schema, as the article does."""
     value = F.expr("substring(value, 6)")
@@ -218,7 +218,7 @@ live.stop()
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: records by their own schemas
+# DBTITLE 1,Topiclake: records by their own schemas
 values = tl.read_values(spark, run.settings("positions"))
 tl.await_caught_up(tl.start_memory(values, "positions_now", output_mode="append"), "availableNow")
 assert spark.table("positions_now").count() == published
@@ -247,7 +247,7 @@ assert years.where("year < 10000").count() == 0
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: a transform
+# DBTITLE 1,Topiclake: a transform
 def with_times(rows):
     """Make a time of the timestamp in milliseconds."""
     return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
@@ -261,7 +261,7 @@ def with_times(rows):
 
 # COMMAND ----------
 
-# DBTITLE 1,Kafka → Delta
+# DBTITLE 1,Plain Spark: Kafka → Delta
 def start_article(checkpoint, table):
     """Start the article's stream, which ends when it has caught up."""
     rows = decoded(stream("earliest"), "PERMISSIVE").drop("key").writeStream.format("delta").outputMode("append")
@@ -303,7 +303,7 @@ bad_records.withColumn("partition", F.lit(0)).write.format("kafka").options(**ka
 
 # COMMAND ----------
 
-# DBTITLE 1,PERMISSIVE and FAILFAST side by side
+# DBTITLE 1,Plain Spark: PERMISSIVE and FAILFAST
 def outcome(kind, mode):
     """Return what the article's decoding makes of a bad record."""
     try:
@@ -368,7 +368,7 @@ displayHTML(tl.draw_table(wrong.select(F.timestamp_millis("timestamp").alias("ti
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: Kafka → decode → Delta
+# DBTITLE 1,Topiclake: Kafka → decode → Delta
 ingest = run.settings("positions")
 query = tl.start_ingest(spark, ingest, transform=with_times)
 tl.await_caught_up(query, ingest.pipeline.trigger)
@@ -377,7 +377,7 @@ display(summary.counts(spark))
 
 # COMMAND ----------
 
-# DBTITLE 1,Proof: rows, quarantine and audit
+# DBTITLE 1,Topiclake: rows, quarantine and audit
 assert summary.rows_written == published + newer
 assert summary.quarantined == {"bad_magic": 1, "tombstone": 1, "undecodable": 2, "unknown_schema_id": 1}
 gps = tl.create_view(spark, ingest)
@@ -396,7 +396,7 @@ display(tl.quarantine_rows(spark, ingest))
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: the record that FAILFAST names
+# DBTITLE 1,Topiclake: the record that FAILFAST names
 from topiclake.errors import DecodeError
 
 strict = run.settings("strict", mode="FAILFAST")
@@ -424,7 +424,7 @@ displayHTML(track_map(gps.where("timestamp > '1970-01-01'").withColumn("deviceId
 
 # COMMAND ----------
 
-# DBTITLE 1,A batch, then the article's stream
+# DBTITLE 1,Plain Spark: batch, then stream
 def append(table, options):
     """Append the recorded positions to a table; return its number of rows."""
     positions.write.format("delta").mode("append").options(**options).save(run.located(table))
@@ -460,7 +460,7 @@ assert (append("once", named), append("once", named)) == (published, published)
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: batch, then stream
+# DBTITLE 1,Topiclake: batch, then stream
 publish(headings.withColumn("deviceId", F.lit(2002).cast("bigint")), version_2, id_2)
 streamed = run.settings("positions", trigger="1 second")
 running = tl.start_ingest(spark, streamed, transform=with_times)
@@ -502,7 +502,7 @@ assert rows_of("instances") == 2 * held
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: partitions of each instance
+# DBTITLE 1,Topiclake: partitions of each instance
 def instance(name, partitions):
     """Start an ingest of some partitions into the table of all instances."""
     keys = {"assign": json.dumps({topic: partitions}), "checkpoint_path": f"{folder}/checkpoints/{name}"}
@@ -573,7 +573,7 @@ display(earlier.groupBy("deviceId").count().orderBy("deviceId"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: the audit's differences
+# DBTITLE 1,Topiclake: the audit's differences
 by_hand = tl.audit_ingest(spark, ingest)
 print(by_hand)
 differences = by_hand.summary(spark).selectExpr("sum(missing)", "sum(unknown)").first()

@@ -1,6 +1,6 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # 2. Hits: from Kafka to memory, console, files, a database and Kafka
+# MAGIC # Tutorial 2: hits into memory, console, files, a database and Kafka
 # MAGIC
 # MAGIC This tutorial follows the article "Real-Time End-to-End Integration with Apache Kafka in Apache Spark's Structured
 # MAGIC Streaming" (Databricks, April 2017). Each step has the article's code in plain Spark. An assertion shows the wrong
@@ -29,7 +29,7 @@ tl.mount(dbutils, shared.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,A topic and folders for this run
+# DBTITLE 1,Topic and folder of this run
 from topiclake_examples.tutorials import TutorialRun
 
 topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.location}/{shared.run_id[:8]}"
@@ -113,7 +113,7 @@ display(hits_text.groupBy("zip").count(), streamName="plain_by_zip", trigger={"a
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: damaged records as hits
 plain_counts = hits_text.groupBy("zip").count().writeStream.format("memory").queryName("plain_zips")
 plain_counts.outputMode("complete").trigger(availableNow=True).start().awaitTermination()
 without_zip = spark.table("plain_zips").where("zip IS NULL").first()
@@ -146,13 +146,13 @@ display(rejected)
 
 # COMMAND ----------
 
-# DBTITLE 1,Live chart: counts by zip code
+# DBTITLE 1,Topiclake: live counts by zip code
 in_small_batches = tl.read_values(spark, small)
 tl.await_caught_up(isp.start_live_chart(isp.hits_per_zip(in_small_batches), "zip"), trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,Live chart: counts by ISP
+# DBTITLE 1,Topiclake: live counts by ISP
 tl.await_caught_up(isp.start_live_chart(in_small_batches.groupBy("isp").count(), "isp"), trigger)
 
 # COMMAND ----------
@@ -183,7 +183,7 @@ display(spark.sql("SELECT window.start, window.end, zip, count FROM plain_window
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: windows ten years ahead
 plain_state = plain_query.lastProgress.stateOperators[0].numRowsTotal
 in_future = spark.sql("SELECT * FROM plain_windows WHERE window.start > '2030-01-01'").count()
 print(f"{in_future} windows are ten years ahead; the state has all {plain_state} rows")
@@ -228,7 +228,7 @@ isphits.outputMode("complete").trigger(availableNow=True).start().awaitTerminati
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: an empty table
+# DBTITLE 1,Wrong: an empty table
 # MAGIC %sql
 # MAGIC SELECT count(*) AS zip_codes FROM isphits
 
@@ -240,7 +240,7 @@ isphits.outputMode("complete").trigger(availableNow=True).start().awaitTerminati
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: a table in memory while the stream runs
+# DBTITLE 1,Topiclake: a live table in memory
 assert spark.table("isphits").count() == 0
 running = tl.start_memory(isp.hits_per_zip(tl.read_values(spark, settings)), "live_hits", trigger="1 second")
 tl.await_caught_up(running, "1 second")
@@ -280,14 +280,17 @@ running.stop()
 
 # COMMAND ----------
 
-# DBTITLE 1,Plain Spark: the console, without a character for Python
+# DBTITLE 1,Plain Spark: the console
 import contextlib
 import io
 
 with contextlib.redirect_stdout(io.StringIO()) as printed:
     console = hits_text.groupBy("zip").count().writeStream.format("console").outputMode("complete")
     console.trigger(availableNow=True).start().awaitTermination()
-print(f"{len(printed.getvalue())} characters")
+
+# COMMAND ----------
+
+# DBTITLE 1,Wrong: nothing in the cell
 assert printed.getvalue() == ""
 
 # COMMAND ----------
@@ -317,7 +320,7 @@ plain_files.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: zip codes as numbers
 wrong_zips = plain_files.select("zip").distinct().where("zip < 10000").orderBy("zip")
 display(wrong_zips)
 assert dict(plain_files.dtypes)["zip"] == "int"
@@ -331,7 +334,7 @@ assert wrong_zips.toPandas()["zip"].tolist() == [501, 2108]
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: Parquet files, and the progress of the stream
+# DBTITLE 1,Topiclake: Parquet files with progress
 files_path, dated = f"{folder}/files", isp.dated_hits(in_small_batches)
 to_files = tl.start_files(
     dated,
@@ -345,7 +348,7 @@ tl.await_caught_up(to_files, trigger)
 
 # COMMAND ----------
 
-# DBTITLE 1,Input rate, processing rate and batch duration
+# DBTITLE 1,Rates and durations of batches
 from operator import attrgetter
 
 fields = ("batchId", "numInputRows", "inputRowsPerSecond", "processedRowsPerSecond", "batchDuration")
@@ -387,7 +390,7 @@ display(spark.sql("SHOW PARTITIONS article_hits"))
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: other days are missing
+# DBTITLE 1,Wrong: missing days
 of_partition = plain_files.where("zip = 501 AND day = DATE'2026-01-02'").count()
 assert (at_first, with_partition) == (0, of_partition)
 assert 0 < of_partition < plain_files.count()
@@ -400,7 +403,7 @@ assert 0 < of_partition < plain_files.count()
 
 # COMMAND ----------
 
-# DBTITLE 1,A table with partitions
+# DBTITLE 1,Topiclake: a table with partitions
 spark.sql("DROP TABLE IF EXISTS tutorial_hits")
 tl.create_files_table(spark, settings, path=files_path, name="tutorial_hits", columns=dated.schema)
 
@@ -412,7 +415,7 @@ tl.create_files_table(spark, settings, path=files_path, name="tutorial_hits", co
 
 # COMMAND ----------
 
-# DBTITLE 1,A new day needs no command
+# DBTITLE 1,A new day without a command
 days = spark.table("tutorial_hits").select("day").distinct().count()
 isp.publish_hits(spark, settings, hits=200, seed=3, start="2026-01-04T03:00:00Z", minutes=10)
 sent += 200
@@ -465,7 +468,7 @@ inserting.trigger(availableNow=True).start().awaitTermination()
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: several rows per zip code
 with sqlite3.connect(database) as connection:
     inserted = connection.execute("SELECT count(*), count(DISTINCT zip), sum(count) FROM zip_test").fetchone()
 print(f"{inserted[0]} rows for {inserted[1]} zip codes, and {inserted[2]} hits where {sent} were sent")
@@ -483,7 +486,7 @@ assert inserted[2] > sent
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: rows by key in a database
+# DBTITLE 1,Topiclake: one row per zip code
 in_database = []
 if settings.database:
     counted, table = isp.hits_per_zip(hits), topic.replace("-", "_")
@@ -516,7 +519,7 @@ display(in_plain_topic.selectExpr("key", "CAST(value AS STRING) AS value", "part
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: counts without a key
 assert in_plain_topic.where("value IS NULL").count() == 1
 assert in_plain_topic.where("key IS NOT NULL").count() == 0
 
@@ -543,7 +546,7 @@ display(counts_sent.orderBy("zip"))
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: old counts
+# DBTITLE 1,Wrong: old counts
 assert counts_sent.where("count > 1").count() > 0
 assert in_complete_topic.where("key IS NOT NULL").count() == 0
 
@@ -555,7 +558,7 @@ assert in_complete_topic.where("key IS NOT NULL").count() == 0
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: counts into topics, while hits arrive
+# DBTITLE 1,Topiclake: counts into topics, live
 live = run.settings("table", trigger="1 second")
 counts = isp.count_records(isp.hits_per_zip(tl.read_values(spark, live)))
 changed_topic, whole_topic = f"{topic}-update", f"{topic}-complete"
@@ -592,7 +595,7 @@ assert whole_records - whole_before >= 9
 
 # COMMAND ----------
 
-# DBTITLE 1,The console consumer: mode update
+# DBTITLE 1,Consumed records of mode update
 from topiclake_examples.console import consume
 
 changed_lines = consume(settings, changed_topic, changed_records)
@@ -600,13 +603,13 @@ print(*changed_lines, sep="\n")
 
 # COMMAND ----------
 
-# DBTITLE 1,The console consumer: mode complete
+# DBTITLE 1,Consumed records of mode complete
 whole_lines = consume(settings, whole_topic, whole_records)
 print(*whole_lines[-9:], sep="\n")
 
 # COMMAND ----------
 
-# DBTITLE 1,The newest count of each zip code
+# DBTITLE 1,Newest count of each zip code
 from importlib.util import find_spec
 
 newest = tl.read_compacted(spark, settings, topic=changed_topic).selectExpr(

@@ -1,6 +1,6 @@
 # Databricks notebook source
 # MAGIC %md
-# MAGIC # 3. Nest: nested JSON, a join, a compacted topic and a report
+# MAGIC # Tutorial 3: nested JSON, a join, a compacted topic and a report
 # MAGIC
 # MAGIC This tutorial follows the article "Processing Data in Apache Kafka with Structured Streaming in Apache Spark 2.2"
 # MAGIC (Databricks, April 2017). Each step has the article's code in plain Spark. An assertion shows the wrong result of that
@@ -29,7 +29,7 @@ tl.mount(dbutils, shared.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Topics and folders for this run
+# DBTITLE 1,Topics and folder of this run
 from topiclake_examples.tutorials import TutorialRun
 
 topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.location}/{shared.run_id[:8]}"
@@ -102,12 +102,12 @@ print(refusal)
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: the pattern is refused
+# DBTITLE 1,Wrong: a refused pattern
 assert refusal.startswith("INCONSISTENT_BEHAVIOR_CROSS_VERSION")
 
 # COMMAND ----------
 
-# DBTITLE 1,Plain Spark: the next pattern that one tries
+# DBTITLE 1,Plain Spark: another pattern
 letter = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "timeZone": "America/Los_Angeles"}
 zone = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSX", "timeZone": "America/Los_Angeles"}
 
@@ -122,7 +122,7 @@ print(f"'Z' in quotes: {(seconds(letter) - seconds(zone)) / 3600} hours late")
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: eight hours late
+# DBTITLE 1,Wrong: eight hours late
 assert seconds(letter) - seconds(zone) == 8 * 3600
 
 # COMMAND ----------
@@ -153,7 +153,7 @@ display(plain_cameras)
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: a column of nulls
+# DBTITLE 1,Wrong: a column of nulls
 assert plain_cameras.count() > 0
 assert plain_cameras.where("is_audio_input_enable IS NOT NULL").count() == 0
 
@@ -181,7 +181,7 @@ display(rejected)
 
 # COMMAND ----------
 
-# DBTITLE 1,The right result
+# DBTITLE 1,Topiclake: a column without nulls
 decoded = nest.nest_cameras(tl.decode_values(tl.read_batch(spark, settings), settings)).cache()
 assert rejected.agg(F.sum("waiting")).first()[0] == 3
 assert decoded.count() == plain_cameras.count()
@@ -222,7 +222,7 @@ print(f"{lost} of {sightings} sightings are lost")
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: lost sightings
 assert 0 < lost < sightings
 
 # COMMAND ----------
@@ -233,7 +233,7 @@ assert 0 < lost < sightings
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: no sighting is lost
+# DBTITLE 1,Topiclake: all sightings
 tl.await_caught_up(tl.start_memory(nest.sightings_per_hour(cameras, locations), "by_file"), trigger)
 by_file = spark.table("by_file")
 display(by_file.orderBy("start", "zip_code"))
@@ -288,7 +288,7 @@ display(plain_report.orderBy("zip_code", "start", "count"))
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result
+# DBTITLE 1,Wrong: old counts in the report
 reported_twice = plain_report.count() - plain_report.select("zip_code", "start").distinct().count()
 print(f"{reported_twice} counts are old")
 assert reported_twice > 0
@@ -379,7 +379,7 @@ assert offline_cameras == 3
 
 # COMMAND ----------
 
-# DBTITLE 1,Three hours later all are online
+# DBTITLE 1,Cameras online three hours later
 nest.publish_nest_logs(
     spark, settings, location_settings, logs=logs, homes=6, offline=0, seed=2, start="2026-01-02T06:00:00Z"
 )
@@ -406,7 +406,7 @@ display(plain_files.select("device_id", "is_audio_input_enable", "last_event"))
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: the nulls are archived
+# DBTITLE 1,Wrong: nulls in the archive
 assert plain_files.count() > plain_cameras.count()
 assert plain_files.where("is_audio_input_enable IS NOT NULL").count() == 0
 
@@ -423,7 +423,7 @@ print(refusal[:200])
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: CSV has no nested columns
+# DBTITLE 1,Wrong: no nested columns in CSV
 assert "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE" in refusal
 
 # COMMAND ----------
@@ -458,7 +458,7 @@ display(dbutils.fs.ls(f"{folder}/parquet"))
 
 # COMMAND ----------
 
-# DBTITLE 1,Topiclake: Delta, ORC, Avro and CSV from one read
+# DBTITLE 1,Topiclake: four formats from one read
 archives = {
     "delta": tl.delta_batches(settings, spark, path=f"{folder}/delta"),
     "orc": nest.file_batches(settings, path=f"{folder}/orc", file_format="orc"),

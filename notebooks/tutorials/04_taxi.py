@@ -30,7 +30,7 @@ tl.mount(dbutils, shared.storage, spark)
 
 # COMMAND ----------
 
-# DBTITLE 1,Topics and folders for this run
+# DBTITLE 1,Topics and folder of this run
 from topiclake_examples.tutorials import TutorialRun
 
 topic, folder = f"{shared.pipeline.topic}-{shared.run_id[:8]}", f"{shared.pipeline.location}/{shared.run_id[:8]}"
@@ -71,7 +71,7 @@ lines.printSchema()
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: no keys, and times of the cluster's zone
+# DBTITLE 1,Wrong: no keys, no local times
 sent = spark.read.format("kafka").options(**kafka).option("subscribe", plain_topic).load()
 assert sent.where("key IS NULL").count() == sent.count() == 1000
 assert dict(lines.dtypes)["tpep_pickup_datetime"] == "timestamp"
@@ -134,7 +134,7 @@ print(plain_trips.count(), len(plain_trips.columns))
 
 # COMMAND ----------
 
-# DBTITLE 1,The wrong result: a column is lost
+# DBTITLE 1,Wrong: a lost column
 assert plain_trips.count() == 2000
 assert "congestion_surcharge" not in plain_trips.columns
 
@@ -174,7 +174,7 @@ assert archive.rows().count() == trips
 
 # COMMAND ----------
 
-# DBTITLE 1,A new column arrives while the stream runs
+# DBTITLE 1,New column in a running stream
 taxi.publish_trips(spark, settings, input_path, trips=1000, columns=18, seed=3)
 archive.await_caught_up()
 archive.keep_running("2")
@@ -285,7 +285,7 @@ else:
 
 # COMMAND ----------
 
-# DBTITLE 1,Calls, bytes, seconds, objects and single deletes
+# DBTITLE 1,Totals of each side
 totals = []
 if is_counted:
     totals = list(map(lambda side: (side[0], *taxi.summarize_calls(side[1]), round(side[2], 1)), measured))

@@ -78,7 +78,7 @@ assert refusal.startswith("422: ")
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: one schema, one id
+# DBTITLE 1,Topiclake: one schema, one id
 registry = tl.SchemaRegistry.from_settings(settings.schema_registry)
 assert registry.register(f"{topic}-value", schema) == schema_id
 print(registry.latest(f"{topic}-value"))
@@ -120,7 +120,7 @@ assert tasks(raw) == 1
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: more tasks than partitions
+# DBTITLE 1,Topiclake: more tasks than partitions
 divided = tl.read_batch(spark, run.settings("divided", min_partitions="4"))
 assert tasks(divided) > 1
 assert divided.count() == sent
@@ -133,7 +133,7 @@ assert divided.count() == sent
 
 # COMMAND ----------
 
-# DBTITLE 1,Three columns, on the console
+# DBTITLE 1,Plain Spark: columns on the console
 import contextlib
 import io
 
@@ -155,7 +155,7 @@ assert printed.getvalue() == ""
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: the console in the cell
+# DBTITLE 1,Topiclake: the console in the cell
 three = tl.read_records(spark, changes).select(F.hex("magicByte"), "valueSchemaId", F.hex("fixedValue"))
 tl.await_caught_up(tl.start_console(three, "three_columns", most_rows=5), "availableNow")
 
@@ -207,7 +207,7 @@ assert bytes_as_text[0].startswith("\0" + schema_id.to_bytes(4, "big").decode(er
 
 # COMMAND ----------
 
-# DBTITLE 1,Workbench: records as JSON
+# DBTITLE 1,Topiclake: records as JSON
 events = list(map(json.loads, consumed("--avro")))
 print(json.dumps(events[0], indent=2)[:1500])
 first = tl.decode_values(tl.read_batch(spark, changes), changes).orderBy("_kafka.offset").first()
@@ -221,7 +221,7 @@ assert events[0]["title"]["string"] == first["title"]
 
 # COMMAND ----------
 
-# DBTITLE 1,The article's decoding
+# DBTITLE 1,Plain Spark: the article's decoding
 def decoded(records):
     """Decode records by the latest schema, as the article does."""
     # A client remembers the versions of a subject for 15 seconds, so this one is new.
@@ -259,7 +259,7 @@ assert sum(article.values()) == sent + 2
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: table and quarantine
+# DBTITLE 1,Topiclake: table and quarantine
 query = tl.start_ingest(spark, changes)
 tl.await_caught_up(query, changes.pipeline.trigger)
 summary = tl.summarize(spark, changes, query)
@@ -304,7 +304,7 @@ assert decoded(raw).where("reverted").count() == 20
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: records by their own versions
+# DBTITLE 1,Topiclake: records by their own versions
 query = tl.start_ingest(spark, changes)
 tl.await_caught_up(query, changes.pipeline.trigger)
 table = tl.create_view(spark, changes)
@@ -321,7 +321,7 @@ tl.audit_ingest(spark, changes).require_ok()
 
 # COMMAND ----------
 
-# DBTITLE 1,The article's windows
+# DBTITLE 1,Plain Spark: windows into a topic
 tl.set_state(spark, changes)
 tl.ensure_topic(settings.kafka, f"{topic}.article", 1)
 edits = wikimedia.wikimedia_edits(tl.read_values(spark, changes))
@@ -345,7 +345,7 @@ assert registry.by_id(wrong_ids.first()[0]) is None
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: closed windows with their schema
+# DBTITLE 1,Topiclake: closed windows with their schema
 processed = f"{topic}.processed"
 to_kafka = tl.start_avro_writer(
     counts, changes, topic=processed, timestamps="string", checkpoint_path=f"{folder}/checkpoints/processed"
@@ -422,7 +422,7 @@ assert (rows_before, run_article()) == (sent + 22, 2 * (sent + 22))
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: a refused start
+# DBTITLE 1,Topiclake: a refused start
 from topiclake.errors import IngestError
 
 dbutils.fs.rm(run.located("checkpoints/changes"), True)
@@ -436,7 +436,7 @@ assert refusal
 
 # COMMAND ----------
 
-# DBTITLE 1,Library: resume at the table's end
+# DBTITLE 1,Topiclake: resume at the table's end
 resumed = run.settings("changes", resume="table")
 tl.await_caught_up(tl.start_ingest(spark, resumed), resumed.pipeline.trigger)
 assert tl.create_view(spark, resumed).count() == sent + 20

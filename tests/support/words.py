@@ -20,6 +20,8 @@ PROJECT = Path(__file__).parents[2]
 #: Words of a sentence, at most. A few may be longer (`MOST_LONG`).
 MOST_WORDS = 25
 MOST_LONG = 0.05
+#: Words of a cell's title, at most.
+MOST_TITLE_WORDS = 6
 #: A sentence needs a noun as its subject.
 HEADLESS = re.compile(r"(What|Who|Whoever|That which)\b.*[^?]$", re.DOTALL)
 #: In a sentence; parts of a table's cell may have it between them.

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support import words
 from tests.support.words import Sentence
+from workbench.notebook.files import read_notebook
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,16 @@ def test_few_sentences_are_long(sentences):
     measured = [sentence for sentence in sentences if sentence.kind != "message"]
     share = sum(sentence.is_long for sentence in measured) / len(measured)
     assert share <= words.MOST_LONG, f"{share:.1%} of the sentences have more than {words.MOST_WORDS} words"
+
+
+def test_titles_of_cells_are_short():
+    titles = {
+        (file.name, cell.title)
+        for file in (words.PROJECT / "notebooks").rglob("*.py")
+        for cell in read_notebook(file).cells
+    }
+    assert len(titles) > len({name for name, _ in titles})
+    assert not {title for title in titles if len(title[1].split()) > words.MOST_TITLE_WORDS}
 
 
 def test_each_kind_of_text_is_read(sentences):
