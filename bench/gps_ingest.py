@@ -1,8 +1,8 @@
 """The article's code, unchanged, against Topiclake's ingest, on the same records.
 
-Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4), and another with the same
-records by three schema ids in turn. Drains them in rounds, each side in a separate process, and prints
-rows/s, CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
+Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4). A second topic has the same
+records by three schema ids in turn. Drains them in rounds, each side in a separate process. Prints rows/s,
+CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
 `topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
 The broker runs on the same cores.

@@ -1,9 +1,10 @@
 """Windowed counts of JSON hits: the article's code on Spark's defaults against Topiclake's.
 
-Preloads a topic with N hits (`topiclake_examples.isp.hits.make_hits`, 230 bytes each, 4 partitions), and
-counts them by zip code in windows of 10 minutes every 5 minutes, a million a micro-batch, into memory in
-complete mode. Each side runs in a separate process, after a first run on fewer hits that warms the JVM up.
-Prints rows/s, CPU seconds and the state's size, and each side's ratio to the article with its spread.
+Preloads a topic with N hits (`topiclake_examples.isp.hits.make_hits`, 230 bytes each, 4 partitions). Counts
+them by zip code in windows of 10 minutes every 5 minutes. A micro-batch has a million hits. The counts go
+into memory in complete mode. Each side runs in a separate process, after a first run on fewer hits that warms
+the JVM up. Prints rows/s, CPU seconds and the state's size, and each side's ratio to the article with its
+spread.
 
     python -m bench.isp_windows --records 5000000 --rounds 3
 """

@@ -1,9 +1,9 @@
 """Kill a driver that keeps counts in a database, again and again, and look at the table at the end.
 
-Each run starts separate servers. A driver counts hits by key, a file each micro-batch, and its process group
-gets SIGKILL at a random moment after a batch began; the last one counts the rest. Then the table has to
-equal what plain Python computes over the same files, and the quarantine to hold each refused row of each
-batch once. Exits with 1 and the first differences.
+Each run starts separate servers. A driver counts hits by key, a file each micro-batch. Its process group gets
+SIGKILL at a random moment after a batch began. The last driver counts the rest. Then the table has to equal
+what plain Python computes over the same files. The quarantine has to hold each refused row of each batch
+once. Exits with 1 and the first differences.
 
     python -m bench.jdbc_kills --kills 20 --seed 1
 """

@@ -1,8 +1,8 @@
 """The costs of a micro-batch of 1,000 rows: the article's code against Topiclake's ingest.
 
 Preloads a topic and drains it in batches of 1,000 rows, each side in a separate process, in rounds. Prints
-the median seconds of a batch (Spark's `triggerExecution`) of all batches, the first 100 and the last 100, and
-the ratio to the article with its spread. Not counted: the JVM's start, and 50 batches that warm it up.
+the median seconds (Spark's `triggerExecution`) of all batches, of the first 100 and of the last 100. Prints
+the ratio to the article with its spread, too. Not counted: the JVM's start, and 50 batches that warm it up.
 
     python -m bench.micro_batches --batches 200 --rounds 3
     python -m bench.micro_batches --batches 2100 --rounds 1 --alone

@@ -1,7 +1,7 @@
 """The costs of watching: micro-batches of one ingest while it is watched, against its others.
 
-Drains a topic with one query, and turns `topiclake.monitor_queries` on and off all the time, so that both
-sides have the same JVM, table and data. Checks the table's count, and that each watched batch was kept.
+Drains a topic with one query, and turns `topiclake.monitor_queries` on and off all the time. So both sides
+have the same JVM, table and data. Checks the table's count, and that each watched batch was kept.
 Prints the median duration of a batch of each side, and the ratio of neighbouring blocks with its quartiles.
 
     python -m bench.monitoring --batches 400 --rows 20000

@@ -1,8 +1,8 @@
 """How many calls to S3 the same work costs: the article's code with Spark's defaults, and Topiclake's ingest.
 
-Preloads a topic with N GPS records, and drains it in batches of `--rows` rows into a Delta table on the
-embedded S3 store, each side in a separate process. Counts every call from the store's own access log: from
-the start of the query until it has caught up, its checkpoint, table and history included. Counts and sums of
+Preloads a topic with N GPS records. Drains it in batches of `--rows` rows into a Delta table on the embedded
+S3 store, each side in a separate process. Counts every call from the store's own access log, from the start
+of the query until it has caught up. Calls of checkpoint, table and history are included. Counts and sums of
 both tables must agree.
 
     python -m bench.s3_calls --records 5000000 --rows 500000

@@ -1,10 +1,10 @@
 """One worker against two: the same job on a cluster of Spark's and on S3, an executor of one core on each.
 
-Preloads a topic and drains it in rounds, each side in a separate driver: taxi trips in ten partitions, made
-of the sample, or GPS records of about 51 bytes in four. Prints rows/s, seconds of a micro-batch, calls to S3
-by the store's own log, and the ratio of the rates with its spread. Not counted: the start of driver and
-executors, and a first drain that warms them up. Broker, store, master and driver run on the same machine: on
-one with two cores, the second executor uses the core that they had.
+Preloads a topic and drains it in rounds, each side in a separate driver. The records are taxi trips in ten
+partitions, made of the sample, or GPS records of about 51 bytes in four. Prints rows/s, seconds of a
+micro-batch, calls to S3 by the store's own log, and the ratio of the rates with its spread. Not counted: the
+start of driver and executors, and a first drain that warms them up. Broker, store, master and driver run on
+the same machine: on one with two cores, the second executor uses the core that they had.
 
     python -m bench.scale --records 2000000 --batch-rows 500000 --rounds 3
     python -m bench.scale --pipeline gps --records 5000000 --batch-rows 1000000 --rounds 3

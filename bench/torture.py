@@ -1,10 +1,10 @@
 """Kill an ingest again and again while records flow, and look at its tables after each kill.
 
-A separate broker and registry; one topic, one checkpoint, one table. Bad records, tombstones and records
-of a schema that must be looked up flow among good ones of three versions. The whole process group gets
-SIGKILL: at random moments, and at every step of a batch (around its three commits, and before Spark's commit
-file), in random order. After each, no record may be missing though its batch is done, be there twice, be in
-the wrong place or have other values. Exits with 1 and the first such records.
+A separate broker and registry; one topic, one checkpoint, one table. Bad records, tombstones and records of a
+schema that must be looked up flow among good ones of three versions. The whole process group gets SIGKILL at
+random moments and at every step of a batch, in random order. The steps are around its three commits, and
+before Spark's commit file. After each, no record may be missing though its batch is done, be there twice, be
+in the wrong place or have other values. Exits with 1 and the first such records.
 
     python -m bench.torture --records 200000 --kills 25 --seed 1
 """

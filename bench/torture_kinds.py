@@ -1,10 +1,12 @@
 """Kill ingests of seven kinds again and again, while others change what surrounds them.
 
-The kinds: plain Avro whose versions come and go in the registry, decoded keys, two topics of which one has no
-subject for a while, JSON Schema, a table that others alter, a configuration that changes, and a checkpoint
-that is lost. Each record's place and value follows from its number, so the tables are compared with an oracle
-after each kill: no record is missing though its batch is done, exists twice, or has another value. The
-audit must say the same. Exits with 1 and the first records that are wrong.
+The kinds are plain Avro whose versions come and go in the registry, decoded keys, and JSON Schema. Others are
+two topics of which one has no subject for a while, and a table that others alter. The last two are a
+configuration that changes, and a checkpoint that is lost.
+
+Each record's place and value follows from its number, so the tables are compared with an oracle after each
+kill. No record of a done batch is missing, and none exists twice or has another value. The audit must say the
+same. Exits with 1 and the first records that are wrong.
 
     python -m bench.torture_kinds --kills 8 --seed 1
 """
