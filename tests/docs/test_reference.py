@@ -112,6 +112,7 @@ def test_the_site_is_built_without_a_warning_and_without_a_network(tmp_path):
     assert [name for name, text in texts.items() if re.search(r"^(-|\d+\.) ", text, re.MULTILINE)] == []
 
 
+@pytest.mark.thorough("the site is built next to it")
 def test_a_broken_link_ends_the_build(tmp_path):
     project = tmp_path / "project"
     files = subprocess.run(

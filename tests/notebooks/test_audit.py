@@ -114,6 +114,7 @@ def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.thorough("a notebook of the user that breaks a rule")
 def test_a_notebook_that_tells_no_report_is_named(workbench, tmp_path) -> None:
     notebook = tmp_path / "quiet.py"
     notebook.write_text("# Databricks notebook source\ndbutils.notebook.exit('[]')\n")

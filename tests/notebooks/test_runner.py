@@ -237,6 +237,7 @@ def test_a_parameter_that_no_widget_takes_is_refused_before_anything_runs(run, h
     assert not home.runs.exists()
 
 
+@pytest.mark.thorough("refused parameters are tested next to it")
 def test_a_parameter_that_no_widget_took_is_named_behind_the_last_cell(run, terminal):
     """Where the text cannot tell the widgets, the run can."""
     given = {"topic": "x", "topics": "y"}
@@ -367,6 +368,7 @@ def test_an_interrupted_run_names_its_page_in_one_line(write, home):
     assert shown.getvalue().endswith(f"\n  saved: {saved(home)[1]}\n")
 
 
+@pytest.mark.thorough("one Ctrl-C is tested")
 def test_a_second_ctrl_c_waits_until_the_page_is_saved(write, home, terminal, monkeypatch):
     def interrupted(*given):
         os.kill(os.getpid(), signal.SIGINT)
@@ -389,6 +391,7 @@ def only_the_last_cell_has_a_limit(monkeypatch):
     )
 
 
+@pytest.mark.thorough("a further way to end a run")
 @pytest.mark.usefixtures("only_the_last_cell_has_a_limit")
 def test_a_cell_that_takes_too_long_is_stopped_and_fails_the_run(write, home, terminal):
     before = children()

@@ -58,6 +58,7 @@ def test_one_session_makes_the_same_changes_again(shop: str) -> None:
     assert change_shop(shop, 800, keys=50, seed=8) != first[0]
 
 
+@pytest.mark.thorough("a property of made data")
 def test_each_kind_of_change_happens(shop: str) -> None:
     for kind in KINDS[len(INSERTS) :]:
         change_shop(shop, 200, keys=20, kinds=INSERTS)

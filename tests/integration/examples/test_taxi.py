@@ -177,6 +177,7 @@ def test_an_archive_whose_store_refused_it_goes_on_once_the_credential_was_renew
 WRONG = {"confluent": ("plain", "plain Avro of schema"), "plain": ("confluent", "Confluent's header")}
 
 
+@pytest.mark.thorough("a refusal of an archive")
 @pytest.mark.parametrize(
     "read_as", ["confluent", pytest.param("plain", marks=pytest.mark.thorough("the other form of Avro"))]
 )

@@ -43,6 +43,7 @@ from workbench.host.ports import HOST
 from workbench.services import control as services
 from workbench.services.schema_registry import SchemaRegistry
 
+pytestmark = pytest.mark.thorough("passwords and TLS are tested in test_secure_services")
 PROJECT = Path(__file__).parents[3]
 SECURITY = "org.apache.kafka.common.security.oauthbearer"
 KEY_PASSWORD = 'k3y"\\,: =word'
@@ -332,7 +333,6 @@ def test_a_query_of_spark_that_is_refused_has_one_sentence(
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.thorough("minutes until both clients have renewed their tokens")
 @pytest.mark.slow("waits until a token has ended")
 def test_tokens_are_renewed_while_a_query_and_a_client_run(
     world: World, spark: SparkSession, tmp_path: Path, topic: str
@@ -433,7 +433,6 @@ def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Map
     return Project(folder, {"oauth-secret": world.oidc.client_secret, "token": "r3gistry-token"})
 
 
-@pytest.mark.thorough("the other clients have the same logins")
 @pytest.mark.slow("cold drivers")
 @pytest.mark.parametrize("login", ["mtls", "oauth"])
 def test_the_console_consumer_has_the_same_logins(
@@ -448,7 +447,6 @@ def test_the_console_consumer_has_the_same_logins(
     assert world.oidc.client_secret not in done.stdout + done.stderr
 
 
-@pytest.mark.thorough("the certificate and the token of a registry, in Java")
 def test_the_console_consumer_asks_a_registry_with_token_and_certificate(
     world: World, tmp_path: Path, topic: str
 ) -> None:

@@ -723,6 +723,7 @@ def test_a_clock_that_is_hours_off_does_no_harm_where_the_store_tells_the_time(
     assert [file for file in unconditional.files() if f"skewed-{hours}" in file.name]
 
 
+@pytest.mark.thorough("a clock that is wrong")
 def test_a_clock_that_a_store_refuses_is_told_with_its_time_and_nothing_is_written(
     lake: Lake, unconditional: Unconditional, spark: SparkSession
 ) -> None:

@@ -85,6 +85,7 @@ def topic(embedded):
         yield Topic(addresses, registry)
 
 
+@pytest.mark.thorough("the tutorials show the console consumer")
 def test_records_of_several_schemas_are_json_in_avros_own_encoding(topic, consume):
     v1, v2 = topic.register_hits()
     key = topic.register({"type": "string"}, "key")

@@ -64,6 +64,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     assert processes.marked(home) == []
 
 
+@pytest.mark.thorough("crashes of services are no part of a pipeline")
 def test_postgresql_keeps_its_rows_over_a_crash_and_its_password_to_itself(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

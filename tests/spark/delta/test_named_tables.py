@@ -159,6 +159,7 @@ def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
     assert row["replay"] == "r1"
 
 
+@pytest.mark.thorough("files that are no table are tested in test_delta")
 def test_a_folder_with_files_is_no_managed_table_and_the_error_shows_how_to_register_it(spark, rows, schema):
     name = f"{schema}.gps"
     append(rows, catalog.folder(spark, name), 0)

@@ -144,6 +144,7 @@ def test_the_same_seed_makes_the_same_trips_however_spark_splits_the_work(spark,
     assert made != in_order(generate_trips(sample, 3000, 8).collect())
 
 
+@pytest.mark.thorough("a property of made data")
 def test_made_trips_are_plausible(sample):
     made = generate_trips(sample, 20_000, 1).cache()
     assert made.schema.simpleString() == sample.schema.simpleString()

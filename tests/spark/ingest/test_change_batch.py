@@ -150,6 +150,7 @@ def test_customers_follow_flattened_records_of_which_a_delete_is_a_tombstone(spa
     assert {row["id"] for row in deleted} == {1, 3}
 
 
+@pytest.mark.thorough("FAILFAST is tested in test_gps and test_json")
 def test_a_batch_without_changes_has_a_commit_and_failfast_writes_nothing(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
     shop.write(shop.records([(0, 0, {"id": 1}, {"op": "m"})]), 0)

@@ -403,6 +403,7 @@ def test_records_of_several_types_share_a_topic_by_their_names(
 # Keys, headers, tombstones
 
 
+@pytest.mark.thorough("keys are tested in test_keys, headers in tests/spark/formats")
 def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     spark, target, event, register, known, whole, avro_bytes, topic
 ):

@@ -47,6 +47,7 @@ def test_a_query_that_fails_for_good_is_told_to_who_waits(spark, tmp_path):
     assert (query.isActive, query.restarts) == (False, 0)
 
 
+@pytest.mark.thorough("test_registry_outage waits for a service, and continues")
 def test_a_service_that_stays_away_is_told_and_a_stop_ends_the_waiting(spark, tmp_path):
     def failing(name):
         spark.range(3).write.format("delta").save(f"{tmp_path}/{name}")
