@@ -555,8 +555,8 @@ FAULTS = (
     Fault(
         "an older change does not replace a newer row",
         "changes/clauses",
-        "whenMatchedUpdate(condition=is_newer,",
-        "whenMatchedUpdate(condition=F.lit(True),",
+        "WHEN MATCHED AND {is_newer} THEN",
+        "WHEN MATCHED THEN",
         _CHANGES,
         _NEWEST_CHANGE,
     ),
@@ -608,5 +608,13 @@ FAULTS = (
         "superseded = F.lit(True)",
         "tests/spark/ingest/test_change_audit.py",
         "the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault",
+    ),
+    Fault(
+        "no value survives a deletion that is newer",
+        "changes/clauses",
+        "WHEN new.{CLEARED} > {old} THEN NULL",
+        "WHEN new.{CLEARED} < {old} THEN NULL",
+        "tests/spark/changes/test_partial.py",
+        "no_value_that_is_older_than_a_deletion_or_a_truncate_survives",
     ),
 )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from topiclake.changes import clauses
+from topiclake.changes import clauses, lookup, unavailable
 from topiclake.changes.counts import Counts
-from topiclake.changes.newest import Folded, folded, newest
+from topiclake.changes.newest import newest
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.quarantine import quarantine_rows, refused, unresolved
 from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows
@@ -67,25 +66,25 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
     """
     source, table = ChangeRows.of(rows, rules), delta.read(rows.sparkSession, path)
     order, properties = source.order, delta.properties(rows.sparkSession, path)
-    with cached(refused(source.prepare(rows), table.schema, properties)) as prepared:
+    with ExitStack() as caches:
+        prepared = caches.enter_context(cached(refused(source.prepare(rows), table.schema, properties)))
         counts = Counts.of(prepared, order)
         last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
         is_valid = F.col(REASON_FIELD).isNull()
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))
         if last is not None:
             changes = changes.where(last.precedes())
-        rejected, result = prepared.where(~is_valid), _fold(changes, table, counts, rules, order)
-        if result.unresolved is not None:
-            rejected = rejected.unionByName(unresolved(result.unresolved))
+        rejected = prepared.where(~is_valid)
+        if counts.moved:
+            changes = caches.enter_context(cached(unavailable.moved(changes, table, rules, order)))
+        if counts.unavailable:
+            changes, unknown = unavailable.resolved(changes, table, rules, order, last)
+            rejected = rejected.unionByName(unresolved(unknown))
+        truncated = None if last is None else last.literal
+        result = newest(changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0)
+        merged, bad = (caches.enter_context(cached(each)) for each in (result, rejected))
         truncate = last if last is not None and last.is_new else None
-        with cached(result.newest) as merged, cached(rejected) as bad:
-            yield Changes(path, rules, order, table, counts, merged, truncate, bad, bad.count())
-
-
-def _fold(changes: DataFrame, table: DataFrame, counts: Counts, rules: ChangeRules, order: Order) -> Folded:
-    if counts.unavailable or rules.ignore_null_updates:
-        return folded(changes, table, rules, order)
-    return Folded(newest(changes, rules.keys, order), None)
+        yield Changes(path, rules, order, table, counts, merged, truncate, bad, bad.count())
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,10 @@ class Changes:
         Returns:
             The counts.
         """
-        rules, counts, merged, truncate = self.rules, self.counts, self.merged, self.truncate
-        deleted = F.count_if(f"{CDC_COLUMN}.{DELETED}")
-        ((number, deletions),) = merged.agg(F.count("*"), deleted).collect()
+        counts, merged, truncate = self.counts, self.merged, self.truncate
+        is_deletion = F.col(f"{CDC_COLUMN}.{DELETED}")
+        totals = (F.count("*"), F.count_if(is_deletion), *lookup.ends(merged.schema, self.rules.keys))
+        ((number, deletions, *ends),) = merged.agg(*totals).collect()
         # As far as it is known before the MERGE. Delta's metrics of the MERGE have the updated rows.
         superseded = counts.rows - counts.skipped - counts.truncates - self.rejections - number
         changes = {
@@ -149,30 +149,30 @@ class Changes:
             "quarantined": self.rejections + quarantined,
         }
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
-        if not number and truncate is None:
-            if writer is None:
-                return changes
+        changes_rows = bool(number) or truncate is not None
+        if changes_rows:
+            self._execute(writer, batch_id, metadata, ends)
+        elif writer is not None:
             # The history has each batch.
             nothing = self.table.limit(0)
             delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)
-            return changes
-        source = merged
+        return changes
+
+    def _execute(
+        self, writer: str | None, batch_id: int, metadata: Mapping[str, object], ends: Sequence[str | None]
+    ) -> None:
+        rules, truncate, source = self.rules, self.truncate, self.merged
+        actions = clauses.newest(source, self.table, rules, self.order, truncate)
         if truncate is not None:
-            source = merged.unionByName(truncate.row(merged, rules.keys), allowMissingColumns=True)
+            source = source.unionByName(truncate.row(source, rules.keys), allowMissingColumns=True)
+        conditions = clauses.same_key(rules)
+        conditions += lookup.within(self.merged.schema, rules.keys, ends, "old.")
         merge.execute_once(
             source,
             self.path,
-            clauses.same_key(rules),
-            partial(
-                clauses.add,
-                merged=merged,
-                table=self.table,
-                rules=rules,
-                order=self.order,
-                truncate=truncate,
-            ),
+            " AND ".join(conditions),
+            actions,
             writer=writer,
             batch_id=batch_id,
             commit=metadata,
         )
-        return changes

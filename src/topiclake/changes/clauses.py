@@ -1,78 +1,123 @@
-"""The clauses of the MERGE of a batch of changes, with the aliases `old` and `new`."""
+"""The clauses of the MERGE of a batch of changes in SQL, with the aliases `old` and `new`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
+from collections.abc import Iterable, Mapping
 
-from delta.tables import DeltaMergeBuilder
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from topiclake.changes.newest import STAYS, may_stay
+from topiclake.changes.newest import CLEARED, SINCE
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rows import DELETED, data_columns
 from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
-from topiclake.delta.table import quoted
+from topiclake.delta.table import literal, quoted
 
 
-def same_key(rules: ChangeRules) -> Column:
-    """Return whether two rows have the same keys."""
-    paths = map(quoted, rules.keys)
-    return reduce(Column.__and__, (F.col(f"old.{path}") == F.col(f"new.{path}") for path in paths))
+def same_key(rules: ChangeRules) -> list[str]:
+    """Return the conditions that two rows have the same keys."""
+    return [f"old.{quoted(key)} = new.{quoted(key)}" for key in rules.keys]
 
 
-def add(
-    builder: DeltaMergeBuilder,
-    merged: DataFrame,
-    table: DataFrame,
-    rules: ChangeRules,
-    order: Order,
-    truncate: Truncate | None,
-) -> DeltaMergeBuilder:
+def newest(
+    merged: DataFrame, table: DataFrame, rules: ChangeRules, order: Order, truncate: Truncate | None
+) -> list[str]:
     """Update rows that are older than their change, and insert the others.
 
     Args:
-        builder: The MERGE.
         merged: The newest change of each key.
         table: The rows of the table.
         rules: The keys.
         order: The order of changes.
-        truncate: A truncate of the batch.
+        truncate: A truncate that the table does not have yet.
     """
-    names = list(data_columns(merged.drop(STAYS).schema, rules.keys))
-    cdc = _new([CDC_COLUMN])
-    updates = _new(names)
-    if STAYS in merged.columns:
-        for name in set(names) & set(table.columns):
-            if not may_stay(name, merged.schema[name].dataType, rules):
-                continue
-            stays = F.array_contains(f"new.{STAYS}", name)
-            updates[quoted(name)] = F.when(stays, _old(name)).otherwise(F.col(f"new.{quoted(name)}"))
-    # A deletion nulls columns that the changes don't have, too.
-    table_names = list(data_columns(table.schema, rules.keys))
-    arrived = {name.lower() for name in names}
-    for name in table_names:
-        if name.lower() not in arrived:
-            updates[quoted(name)] = F.when(~F.col(f"new.{CDC_COLUMN}.{DELETED}"), _old(name))
-    is_newer = order.key(f"new.{CDC_COLUMN}") > order.key(f"old.{CDC_COLUMN}")
-    builder = builder.whenMatchedUpdate(condition=is_newer, set=updates | cdc)
-    builder = builder.whenNotMatchedInsert(values=_new([*rules.keys, *names]) | cdc)
-    if truncate is None:
-        return builder
-    # As by a deletion of each older row.
-    cleared: dict[str, str | Column] = {quoted(name): F.lit(None) for name in table_names}
-    is_deleted = F.coalesce(F.col(f"old.{CDC_COLUMN}.{DELETED}"), F.lit(False))
-    return builder.whenNotMatchedBySourceUpdate(
-        condition=~is_deleted & truncate.follows(f"old.{CDC_COLUMN}"),
-        set={**cleared, CDC_COLUMN: truncate.cdc()},
-    )
+    kinds = data_columns(merged.drop(CLEARED, SINCE).schema, rules.keys)
+    stored = {name.lower(): (name, kind) for name, kind in data_columns(table.schema, rules.keys).items()}
+    old = order.sql(f"old.{CDC_COLUMN}")
+    updates = _new([*kinds, CDC_COLUMN])
+    is_cleared = f"WHEN new.{CLEARED} > {old} THEN NULL"
+    since = merged.select(f"{SINCE}.*").columns if SINCE in merged.columns else []
+    for name in since:
+        if name.lower() in stored:
+            old_name, old_kind = stored[name.lower()]
+            kind = _united(old_kind, kinds[name])
+            updates[quoted(name)] = (
+                f"CASE WHEN new.{SINCE}.{quoted(name)} > {old} "
+                f"THEN {_conformed(f'new.{quoted(name)}', kinds[name], kind)} {is_cleared} "
+                f"ELSE {_conformed(f'old.{quoted(old_name)}', old_kind, kind)} END"
+            )
+    for name in stored.keys() - {name.lower() for name in kinds}:
+        column = quoted(stored[name][0])
+        updates[column] = f"CASE {is_cleared} ELSE old.{column} END"
+    is_newer = f"{order.sql(f'new.{CDC_COLUMN}')} > {old}"
+    clauses = [
+        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assigned(updates)}",
+        _inserted([*rules.keys, *kinds, CDC_COLUMN]),
+    ]
+    if truncate is not None:
+        # As by a deletion of each older row.
+        cleared = {quoted(name): "NULL" for name, _ in stored.values()} | {CDC_COLUMN: truncate.cdc()}
+        is_deleted = f"coalesce(old.{CDC_COLUMN}.{DELETED}, false)"
+        clauses.append(
+            f"WHEN NOT MATCHED BY SOURCE AND NOT {is_deleted} AND {old} < {truncate.literal} "
+            f"THEN UPDATE SET {_assigned(cleared)}"
+        )
+    return clauses
 
 
-def _new(names: Iterable[str]) -> dict[str, str | Column]:
-    return {quoted(name): F.col(f"new.{quoted(name)}") for name in names}
+def _inserted(names: Iterable[str]) -> str:
+    values = _new(names)
+    columns, given = ", ".join(values), ", ".join(values.values())
+    return f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({given})"  # noqa: S608 (quoted)
 
 
-def _old(name: str) -> Column:
-    return F.col(f"old.{quoted(name)}")
+def _assigned(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in values.items())
+
+
+def _new(names: Iterable[str]) -> dict[str, str]:
+    return {quoted(name): f"new.{quoted(name)}" for name in names}
+
+
+def _united(old: DataType, new: DataType) -> DataType:
+    """Return the type with the fields of both; fields of the table come first."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        added = {field.name.lower(): field for field in new}
+        united = StructType()
+        for field in old:
+            other = added.pop(field.name.lower(), field)
+            united.add(field.name, _united(field.dataType, other.dataType))
+        for field in added.values():
+            united.add(field)
+        return united
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_united(old.elementType, new.elementType))
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return MapType(old.keyType, _united(old.valueType, new.valueType))
+    return old
+
+
+def _conformed(value: str, kind: DataType, united: DataType, depth: int = 0) -> str:
+    """Return a value in SQL with the fields of a type of `_united`."""
+    if kind.simpleString() == united.simpleString():
+        return value
+    if isinstance(kind, StructType) and isinstance(united, StructType):
+        own = {field.name.lower(): field for field in kind}
+        fields = []
+        for field in united:
+            found = own.get(field.name.lower())
+            inner = (
+                "NULL"
+                if found is None
+                else _conformed(f"{value}.{quoted(found.name)}", found.dataType, field.dataType, depth)
+            )
+            fields.append(f"{literal(field.name)}, {inner}")
+        return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+    if isinstance(kind, ArrayType) and isinstance(united, ArrayType):
+        element = _conformed(f"e{depth}", kind.elementType, united.elementType, depth + 1)
+        return f"transform({value}, e{depth} -> {element})"
+    if isinstance(kind, MapType) and isinstance(united, MapType):
+        element = _conformed(f"v{depth}", kind.valueType, united.valueType, depth + 1)
+        return f"transform_values({value}, (k{depth}, v{depth}) -> {element})"
+    return value

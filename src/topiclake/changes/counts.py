@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION, Order
-from topiclake.changes.rows import CHANGE_COLUMN, OPERATION_FIELD, REASON_FIELD
+from topiclake.changes.rows import CHANGE_COLUMN, OLD_KEY, OPERATION_FIELD, REASON_FIELD
 from topiclake.formats.envelope import SKIP, TRUNCATE
 
 
@@ -22,6 +22,7 @@ class Counts:
         skipped: Number of rows that are no change, such as heartbeats.
         truncates: Number of truncates, rejected ones not included.
         unavailable: Number of changes with an unavailable value.
+        moved: Number of those whose primary key has changed.
         offsets: First and last offset by partition, if the rows have a position in Kafka.
     """
 
@@ -29,6 +30,7 @@ class Counts:
     skipped: int
     truncates: int
     unavailable: int
+    moved: int
     offsets: Mapping[str, tuple[int, int]]
 
     @classmethod
@@ -39,14 +41,19 @@ class Counts:
             for name in (PARTITION, OFFSET)
         )
         is_valid = F.col(REASON_FIELD).isNull()
+        is_incomplete = is_valid & (F.size(f"{CHANGE_COLUMN}.unavailable") > 0)
+        has_old_keys = "old_key" in prepared.select(f"{CHANGE_COLUMN}.*").columns
         counts = (
             F.count("*"),
             F.count_if(is_valid & (F.col(OPERATION_FIELD) == SKIP)),
             F.count_if(is_valid & (F.col(OPERATION_FIELD) == TRUNCATE)),
-            F.count_if(is_valid & (F.size(f"{CHANGE_COLUMN}.unavailable") > 0)),
+            F.count_if(is_incomplete),
+            F.count_if(is_incomplete & F.col(OLD_KEY).isNotNull()) if has_old_keys else F.lit(0),
         )
         grouped = prepared.groupBy(partition.alias("partition"))
         found = grouped.agg(*counts, F.min(offset), F.max(offset)).collect()
-        rows, skipped, truncates, unavailable = (sum(row[column] for row in found) for column in range(1, 5))
-        offsets = {str(row[0]): (row[5], row[6]) for row in found if row[0] is not None}
-        return cls(rows, skipped, truncates, unavailable, offsets)
+        rows, skipped, truncates, incomplete, moved = (
+            sum(row[column] for row in found) for column in range(1, 6)
+        )
+        offsets = {str(row[0]): (row[6], row[7]) for row in found if row[0] is not None}
+        return cls(rows, skipped, truncates, incomplete, moved, offsets)

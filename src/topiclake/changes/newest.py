@@ -2,107 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
-from pyspark.sql.window import Window
 
 from topiclake.changes.order import CDC_COLUMN, Order
-from topiclake.changes.rows import CHANGE_COLUMN, DELETED, data_columns
+from topiclake.changes.rows import CHANGE_COLUMN, DELETED, data_columns, named
 from topiclake.changes.rules import ChangeRules
 from topiclake.formats import envelope as envelopes
 
-#: Names of the columns whose value in the table stays.
-STAYS = "_stays"
-_OLD, _EPOCH, _KNOWN, _CHANGES = "_old", "_epoch", "_known", "_changes"
+#: The order of the newest deletion or truncate of the batch: an older row keeps no value.
+CLEARED = "_cleared"
+#: By column that may keep its value: the order of the change that has the new value. The MERGE compares it
+#: with the row, so it needs no row before.
+SINCE = "_since"
 
 
-@dataclass(frozen=True)
-class Folded:
-    """The changes of a batch that are newer than the table.
-
-    Attributes:
-        newest: One row for each key, with `_stays ARRAY<STRING>`.
-        unresolved: Changes with an unavailable value of an unknown row; None if there can be none.
-    """
-
-    newest: DataFrame
-    unresolved: DataFrame | None
-
-
-def newest(changes: DataFrame, keys: tuple[str, ...], order: Order) -> DataFrame:
-    """Return the newest change of each key."""
-    others = [named(name) for name in changes.columns if name not in (*keys, CHANGE_COLUMN)]
-    grouped = changes.groupBy(*map(named, keys)).agg(
-        F.max_by(F.struct(*others), order.key()).alias("_newest")
-    )
-    return grouped.select(*map(named, keys), "_newest.*")
-
-
-def folded(changes: DataFrame, table: DataFrame, rules: ChangeRules, order: Order) -> Folded:
-    """Fold the changes of each key since its last deletion: a column has its newest known value.
+def newest(
+    changes: DataFrame, rules: ChangeRules, order: Order, *, truncated: str | None, has_unavailable: bool
+) -> DataFrame:
+    """Return one row for each key, in which a column has its newest value since the last deletion.
 
     Args:
-        changes: The upserts and deletions of a batch.
-        table: The rows of the table.
-        rules: The columns whose null keeps a value.
+        changes: The upserts and deletions of a batch, newer than `truncated`.
+        rules: The keys, and the columns whose null keeps a value.
         order: The order of changes.
+        truncated: The order of the truncate, in SQL.
+        has_unavailable: Whether a change may have an unavailable value.
     """
-    old = table.select(*map(named, rules.keys), F.struct(F.col(CDC_COLUMN).alias("cdc")).alias(_OLD))
-    joined = changes.join(old, list(rules.keys), "left")
-    # A row without `_cdc` is older than all changes.
-    is_newer = F.col(f"{_OLD}.cdc").isNull() | (order.key() > order.key(f"{_OLD}.cdc"))
+    kinds = data_columns(changes.schema, rules.keys)
+    partial = [name for name, kind in kinds.items() if _may_stay(name, kind, rules, has_unavailable)]
+    others = [named(name) for name in (*kinds, CDC_COLUMN) if name not in partial]
     is_deletion = F.col(f"{CDC_COLUMN}.{DELETED}")
-    # An epoch begins with a deletion. The first one continues the row of the table.
-    by_key = Window.partitionBy(*map(named, rules.keys))
-    epoch = F.sum(is_deletion.cast("int")).over(by_key.orderBy(order.key()))
-    in_epoch = Window.partitionBy(*map(named, rules.keys), _EPOCH).orderBy(order.key())
-    is_whole = ~is_deletion & (F.size(f"{CHANGE_COLUMN}.unavailable") == 0)
-    continues = (F.col(_EPOCH) == 0) & F.col(_OLD).isNotNull()
-    continues &= ~F.coalesce(F.col(f"{_OLD}.cdc.{DELETED}"), F.lit(False))
-    resolved = joined.where(is_newer).withColumn(_EPOCH, epoch)
-    resolved = resolved.withColumn(_KNOWN, is_deletion | continues | F.max(is_whole).over(in_epoch))
-    known = resolved.where(_KNOWN).withColumn("_last", F.max(_EPOCH).over(by_key))
-    last = known.where(F.col(_EPOCH) == F.col("_last"))
-    unresolved = resolved.where(~F.col(_KNOWN)).drop(_OLD, _EPOCH, _KNOWN)
-    return Folded(_fold(last, rules, order), unresolved)
-
-
-def _fold(changes: DataFrame, rules: ChangeRules, order: Order) -> DataFrame:
-    """Return one row for each key from the changes of its last epoch."""
-    names = list(data_columns(changes.drop(_OLD, _EPOCH, _KNOWN, "_last").schema, rules.keys))
     values = [
-        F.max_by(F.struct(named(name)), F.when(_provides(name, rules), order.key())).alias(f"_value{index}")
-        for index, name in enumerate(names)
+        F.max_by(
+            F.struct(order.key().alias("at"), named(name).alias("value")),
+            F.when(provides(name, rules), order.key()),
+        ).alias(f"_value{index}")
+        for index, name in enumerate(partial)
     ]
-    newest_cdc = F.max_by(CDC_COLUMN, order.key()).alias(CDC_COLUMN)
-    grouped = changes.groupBy(*map(named, rules.keys)).agg(*values, newest_cdc, F.max(_EPOCH).alias(_EPOCH))
-    columns = [F.col(f"_value{index}").getField(name).alias(name) for index, name in enumerate(names)]
-    kept = [
-        F.when((F.col(_EPOCH) == 0) & F.col(f"_value{index}").isNull(), F.lit(name))
-        for index, name in enumerate(names)
-        if may_stay(name, changes.schema[name].dataType, rules)
-    ]
-    kept_names = (
-        F.filter(F.array(*kept), lambda name: name.isNotNull()) if kept else F.array().cast("array<string>")
+    grouped = changes.groupBy(*map(named, rules.keys)).agg(
+        F.max_by(F.struct(*others), order.key()).alias("_newest"),
+        F.max(F.when(is_deletion, order.key())).alias(CLEARED),
+        *values,
     )
-    return grouped.select(*map(named, rules.keys), *columns, CDC_COLUMN, kept_names.alias(STAYS))
+    since = {
+        name: F.when(
+            F.col(CLEARED).isNull() | (F.col(f"_value{index}.at") > F.col(CLEARED)), F.col(f"_value{index}")
+        )
+        for index, name in enumerate(partial)
+    }
+    cleared = F.col(CLEARED) if truncated is None else F.greatest(CLEARED, F.expr(truncated))
+    columns = [
+        *map(named, rules.keys),
+        *(since[name].getField("value").alias(name) if name in since else _of_newest(name) for name in kinds),
+        _of_newest(CDC_COLUMN),
+        cleared.alias(CLEARED),
+    ]
+    if partial:
+        columns.append(F.struct(*(since[name].getField("at").alias(name) for name in partial)).alias(SINCE))
+    return grouped.select(*columns)
 
 
-def may_stay(name: str, kind: DataType, rules: ChangeRules) -> bool:
+def _of_newest(name: str) -> Column:
+    return F.col("_newest").getField(name).alias(name)
+
+
+def _may_stay(name: str, kind: DataType, rules: ChangeRules, has_unavailable: bool) -> bool:
     """Return whether a change may keep the value of a column."""
-    return rules.ignores_null(name) or envelopes.is_unavailable(named(name), kind) is not None
+    return rules.ignores_null(name) or (
+        has_unavailable and envelopes.is_unavailable(named(name), kind) is not None
+    )
 
 
-def _provides(name: str, rules: ChangeRules) -> Column:
+def provides(name: str, rules: ChangeRules) -> Column:
     """Return whether a change has a value for a column; null is one unless it is ignored."""
-    provides = ~F.col(f"{CDC_COLUMN}.{DELETED}")
-    provides &= ~F.array_contains(f"{CHANGE_COLUMN}.unavailable", name)
-    return provides & named(name).isNotNull() if rules.ignores_null(name) else provides
-
-
-def named(name: str) -> Column:
-    """Return a column by its name, which may have dots."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    found = ~F.col(f"{CDC_COLUMN}.{DELETED}")
+    found &= ~F.array_contains(f"{CHANGE_COLUMN}.unavailable", name)
+    return found & named(name).isNotNull() if rules.ignores_null(name) else found

@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from topiclake.changes import literals
+from topiclake.delta.table import quoted, struct
 from topiclake.errors import ConfigError
 
 CDC_COLUMN = "_cdc"
@@ -105,23 +107,27 @@ class Order:
         Args:
             cdc: The column `_cdc`, with the alias of its rows.
         """
-        return F.struct(*(F.col(f"{cdc}.{field.name}").alias(field.name) for field in self.columns))
+        return F.expr(self.sql(cdc))
+
+    def sql(self, cdc: str = CDC_COLUMN) -> str:
+        """Return `key` in SQL."""
+        return struct({field.name: f"{cdc}.{quoted(field.name)}" for field in self.columns})
 
     def texts(self, cdc: Column) -> list[Column]:
-        """Return the parts of an order as texts, for `literal`."""
-        return [_at(cdc, path).cast("string") for path, _ in self._leaves()]
+        """Return the parts of an order as texts, for `literals`."""
+        return [literals.text(_at(cdc, path), kind) for path, kind in self._leaves()]
 
-    def literal(self, texts: Sequence[str]) -> Column:
-        """Return a constant that compares with `key`."""
-        leaves = [F.lit(text).cast(kind) for text, (_, kind) in zip(texts, self._leaves(), strict=True)]
-        columns: list[Column] = []
-        if self.fields:
-            names = [name for _, name, _ in self.fields]
-            parts = [leaf.alias(name) for leaf, name in zip(leaves, names, strict=False)]
-            columns.append(F.struct(*parts).alias(ORDER))
-        if self.position:
-            columns += [leaves[-2].alias(PARTITION), leaves[-1].alias(OFFSET)]
-        return F.struct(*columns)
+    def literals(self, texts: Sequence[str]) -> dict[str, str]:
+        """Return the fields of `key` as constants in SQL."""
+        found = [literals.literal(text, kind) for text, (_, kind) in zip(texts, self._leaves(), strict=True)]
+        names = [name for _, name, _ in self.fields]
+        order = {ORDER: struct(dict(zip(names, found, strict=False)))} if names else {}
+        position = zip((PARTITION, OFFSET), found[len(names) :], strict=True) if self.position else ()
+        return order | dict(position)
+
+    def literal(self, texts: Sequence[str]) -> str:
+        """Return a constant in SQL that compares with `sql`."""
+        return struct(self.literals(texts))
 
     def _leaves(self) -> list[tuple[tuple[str, ...], DataType]]:
         leaves: list[tuple[tuple[str, ...], DataType]] = [

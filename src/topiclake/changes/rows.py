@@ -11,16 +11,19 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rules import ChangeRules
+from topiclake.delta.table import quoted
 from topiclake.formats import envelope as envelopes
 from topiclake.formats.envelope import DELETE, SKIP, TRUNCATE, UPSERT, WITHOUT_VALUE, Envelope
 from topiclake.reasons import NO_KEY, NO_ORDER, UNDECODABLE
 from topiclake.sources.layout import HEADERS_COLUMN, KAFKA_COLUMN, KEY_COLUMN, TOMBSTONE_COLUMN
 
 #: The column of a change that its table does not have: `STRUCT<operation STRING, reason STRING,
-#: detail STRING, unavailable ARRAY<STRING>, row_json STRING>`.
+#: detail STRING, unavailable ARRAY<STRING>, row_json STRING, old_key STRUCT<…>>`.
 CHANGE_COLUMN = "_change"
 OPERATION_FIELD, REASON_FIELD = f"{CHANGE_COLUMN}.operation", f"{CHANGE_COLUMN}.reason"
 DETAIL_FIELD = f"{CHANGE_COLUMN}.detail"
+#: The key of the row before a change of the primary key. The field is missing if rows have no `_headers`.
+OLD_KEY = f"{CHANGE_COLUMN}.old_key"
 DELETED, DELETED_AT = "deleted", "deleted_at"
 
 _TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN, TOMBSTONE_COLUMN)
@@ -77,23 +80,24 @@ class ChangeRows:
                 columns.append(F.when(~F.coalesce(is_unknown, F.lit(False)), column).alias(name))
         named = [F.when(is_it, F.lit(name)) for name, is_it in unavailable.items()]
         kept = _names(named)
-        change = (
+        change = [
             operation.alias("operation"),
             reason.alias("reason"),
             detail.alias("detail"),
             F.when(operation == UPSERT, kept).otherwise(_names([])).alias("unavailable"),
             # Only changes that may be rejected need it.
             F.when(reason.isNotNull() | (F.size(kept) > 0), F.to_json(F.struct("*"))).alias("row_json"),
-        )
+        ]
+        if envelope.old_key is not None:
+            kinds = rows.select(*(column.alias(name) for name, column in keys.items())).schema
+            change.append(F.from_json(envelope.old_key, _nullable(kinds)).alias(OLD_KEY.split(".")[1]))
         cdc = [*self.order.values(), *self._deletion(is_deletion)]
         return rows.select(*columns, F.struct(*cdc).alias(CDC_COLUMN), F.struct(*change).alias(CHANGE_COLUMN))
 
     def table_schema(self, rows: DataFrame) -> StructType:
         """Return the columns of the table that the changes of a stream need."""
         prepared = self.prepare(rows).drop(CHANGE_COLUMN)
-        fields = [StructField(field.name, field.dataType) for field in prepared.schema]
-        fields[-1] = StructField(CDC_COLUMN, _nullable(fields[-1].dataType))
-        return StructType(fields)
+        return _nullable(prepared.schema)
 
     def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
         operation = envelope.operation
@@ -149,14 +153,25 @@ class ChangeRows:
 
 
 def _envelope(rules: ChangeRules, schema: StructType) -> Envelope:
-    return envelopes.read(rules.envelope, schema, KEY_COLUMN, TOMBSTONE_COLUMN, _TECHNICAL)
+    return envelopes.read(rules.envelope, schema, KEY_COLUMN, TOMBSTONE_COLUMN, HEADERS_COLUMN, _TECHNICAL)
 
 
-def _nullable(kind: DataType) -> DataType:
+def named(name: str) -> Column:
+    """Return a column by its name, which may have dots."""
+    return F.col(quoted(name))
+
+
+def _nullable(kind: StructType) -> StructType:
     """Return a type whose fields are nullable: a user's older rows have no `_cdc`."""
-    if not isinstance(kind, StructType):
-        return kind
-    return StructType([StructField(field.name, _nullable(field.dataType)) for field in kind])
+    return StructType(
+        [
+            StructField(
+                field.name,
+                _nullable(field.dataType) if isinstance(field.dataType, StructType) else field.dataType,
+            )
+            for field in kind
+        ]
+    )
 
 
 def _names(found: list[Column]) -> Column:
@@ -168,5 +183,5 @@ def _names(found: list[Column]) -> Column:
 
 def data_columns(schema: StructType, keys: tuple[str, ...]) -> dict[str, DataType]:
     """Return the columns of changes that are neither keys nor of Topiclake."""
-    others = {*keys, CDC_COLUMN, CHANGE_COLUMN}
-    return {field.name: field.dataType for field in schema if field.name not in others}
+    others = {name.lower() for name in (*keys, CDC_COLUMN, CHANGE_COLUMN)}
+    return {field.name: field.dataType for field in schema if field.name.lower() not in others}

@@ -73,9 +73,10 @@ def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows)
     Raises:
         ConfigError: It lacks a key, or its `_cdc` has other fields.
     """
-    columns = delta.read(spark, path).schema
+    # Delta's names of columns are the same in any case.
+    kinds = {field.name.lower(): field.dataType for field in delta.read(spark, path).schema}
     for key in rows.rules.keys:
-        if key not in columns.fieldNames():
+        if key.lower() not in kinds:
             raise ConfigError(
                 f"the table at {path} has no column {key}, a key",
                 "name other keys, or use another table",
@@ -83,18 +84,20 @@ def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows)
                 column=key,
                 reason="no_key_column",
             )
-    missing = [field for field in schema if field.name not in columns.fieldNames()]
-    if missing:
-        delta.add_columns(spark, path, StructType(missing))
-    elif columns[CDC_COLUMN].dataType.simpleString() != schema[CDC_COLUMN].dataType.simpleString():
+    expected = schema[CDC_COLUMN].dataType.simpleString()
+    found = kinds.get(CDC_COLUMN, schema[CDC_COLUMN].dataType).simpleString()
+    if found != expected:
         raise ConfigError(
             f"the table at {path} has another column {CDC_COLUMN}",
             "use another table",
             table=path,
-            found=columns[CDC_COLUMN].dataType.simpleString(),
-            expected=schema[CDC_COLUMN].dataType.simpleString(),
+            found=found,
+            expected=expected,
             reason="order",
         )
+    missing = [field for field in schema if field.name.lower() not in kinds]
+    if missing:
+        delta.add_columns(spark, path, StructType(missing))
 
 
 def current_rows(table: DataFrame) -> DataFrame:

@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from topiclake.changes.newest import named
 from topiclake.changes.order import CDC_COLUMN, Order
-from topiclake.changes.rows import DELETED, DELETED_AT, OPERATION_FIELD, REASON_FIELD
+from topiclake.changes.rows import DELETED, DELETED_AT, OPERATION_FIELD, REASON_FIELD, named
+from topiclake.delta.table import struct
 from topiclake.formats.envelope import TRUNCATE
 
 
@@ -44,22 +44,21 @@ class Truncate:
         ((is_stored, found),) = last.select("last.is_stored", F.array(*texts)).collect()
         return None if is_stored is None else cls(found, not is_stored, order)
 
+    @property
+    def literal(self) -> str:
+        """Its order in SQL."""
+        return self.order.literal(self.texts)
+
     def precedes(self, cdc: str = CDC_COLUMN) -> Column:
         """Return whether the truncate is older than a row."""
-        return self.order.key(cdc) > self.order.literal(self.texts)
+        return F.expr(f"{self.order.sql(cdc)} > {self.literal}")
 
-    def follows(self, cdc: str) -> Column:
-        """Return whether the truncate is newer than a row."""
-        return self.order.key(cdc) < self.order.literal(self.texts)
-
-    def cdc(self) -> Column:
-        """Return `_cdc` of the rows that it deletes."""
-        literal = self.order.literal(self.texts)
-        parts = [literal.getField(field.name).alias(field.name) for field in self.order.columns]
-        return F.struct(*parts, F.lit(True).alias(DELETED), F.current_timestamp().alias(DELETED_AT))
+    def cdc(self) -> str:
+        """Return `_cdc` of the rows that it deletes, in SQL."""
+        return struct(self.order.literals(self.texts) | {DELETED: "true", DELETED_AT: "current_timestamp()"})
 
     def row(self, merged: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         """Return its row for the table; it has no keys, so it matches no row."""
         columns: StructType = merged.schema
         nulls = [F.lit(None).cast(columns[key].dataType).alias(key) for key in keys]
-        return merged.sparkSession.range(1).select(*nulls, self.cdc().alias(CDC_COLUMN))
+        return merged.sparkSession.range(1).select(*nulls, F.expr(self.cdc()).alias(CDC_COLUMN))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from delta.tables import DeltaMergeBuilder, DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from topiclake.config import table_name
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.session import is_connect
@@ -31,24 +29,15 @@ def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, 
     """
     keys_match = " AND ".join(f"old.{delta.quoted(key)} <=> new.{delta.quoted(key)}" for key in keys)
     delta.ensure_table(rows.sparkSession, path, delta.nullable(rows), {})
-    with _committed_as(rows.sparkSession, writer, batch_id, {}):
-        delta.retry_conflicts(
-            lambda: catalog.merge(
-                path,
-                rows,
-                keys_match,
-                "WHEN MATCHED THEN UPDATE SET *",
-                "WHEN NOT MATCHED THEN INSERT *",
-                evolves=True,
-            )
-        )
+    actions = ("WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *")
+    execute_once(rows, path, keys_match, actions, writer=writer, batch_id=batch_id, commit={})
 
 
 def execute_once(
     rows: DataFrame,
     path: str,
-    condition: Column,
-    clauses: Callable[[DeltaMergeBuilder], DeltaMergeBuilder],
+    condition: str,
+    actions: Sequence[str],
     *,
     writer: str | None,
     batch_id: int,
@@ -59,29 +48,17 @@ def execute_once(
     If another writer was faster, the MERGE is repeated on the newest version.
 
     Args:
-        rows: The source, with the alias `new`; the table has the alias `old`.
+        rows: The source, which is `new` in the conditions; the table is `old`.
         path: Location of the table, which exists.
-        condition: The rows that match.
-        clauses: Adds the clauses of the MERGE.
+        condition: The condition in SQL that makes an old and a new row one.
+        actions: The clauses `WHEN …` in SQL.
         writer: Name of the writer. None: the MERGE is executed in any case, and has no metadata. A session
             that others use at the same time allows nothing else.
         batch_id: Number of the batch.
         commit: Metadata that the table's history keeps as JSON, with writer and batch.
     """
-    spark = rows.sparkSession
-
-    def execute() -> None:
-        merge = _delta_table(spark, path).alias("old").merge(rows.alias("new"), condition)
-        clauses(merge.withSchemaEvolution()).execute()
-
-    with _committed_as(spark, writer, batch_id, commit):
-        delta.retry_conflicts(execute)
-
-
-def _delta_table(spark: SparkSession, location: str) -> DeltaTable:
-    if table_name.is_name(location):
-        return DeltaTable.forName(spark, table_name.quoted(location))
-    return DeltaTable.forPath(spark, location)
+    with _committed_as(rows.sparkSession, writer, batch_id, commit):
+        delta.retry_conflicts(lambda: catalog.merge(path, rows, condition, *actions, evolves=True))
 
 
 @contextmanager

@@ -379,6 +379,11 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
+def struct(fields: Mapping[str, str]) -> str:
+    """Return a struct in SQL, from an expression for each of its fields."""
+    return f"named_struct({', '.join(f'{literal(name)}, {value}' for name, value in fields.items())})"
+
+
 def is_conflict(error: BaseException) -> bool:
     """Return whether another writer was faster, so that the same write on the new version succeeds."""
     return isinstance(error, PySparkException) and any(code in str(error) for code in _CONFLICT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from uuid import UUID
 
@@ -39,6 +39,8 @@ _BEFORE, _AFTER, _OP = "before", "after", "op"
 _DELETED_FLAG, _OP_FLAG = "__deleted", "__op"
 #: Fields that Debezium adds to a flattened row begin so.
 _ADDED = "__"
+#: The header of a record whose key is new, with the earlier key.
+_OLD_KEY = "__debezium.oldkey"
 #: The struct around a record of Kafka Connect's JSON converter with schemas.
 _PAYLOAD = "payload"
 
@@ -58,12 +60,14 @@ class Envelope:
         keys: By name, further columns that may have a key's value, if `fields` has none.
         operation: One of `upsert`, `delete`, `truncate`, `skip`, `tombstone`; null if it is unknown.
         has_unavailable: Whether a column may have Debezium's placeholder of an unavailable value.
+        old_key: The key before a change of the primary key, as JSON; None if the rows don't have it.
     """
 
     fields: Mapping[str, Column]
     keys: Mapping[str, list[Column]]
     operation: Column
     has_unavailable: bool
+    old_key: Column | None = None
 
 
 def opened(rows: DataFrame, envelope: str) -> DataFrame:
@@ -78,7 +82,12 @@ def opened(rows: DataFrame, envelope: str) -> DataFrame:
 
 
 def read(
-    envelope: str, schema: StructType, key_column: str, tombstone_column: str, technical: tuple[str, ...]
+    envelope: str,
+    schema: StructType,
+    key_column: str,
+    tombstone_column: str,
+    headers_column: str,
+    technical: tuple[str, ...],
 ) -> Envelope:
     """Return the meaning of rows in an envelope.
 
@@ -88,6 +97,7 @@ def read(
         key_column: The column with the decoded key of the record, a struct; it may be missing.
         tombstone_column: The column that is true for a record without a value. If it is missing, a row of
             nulls is a tombstone in Debezium's envelopes.
+        headers_column: The column with the record's headers; it may be missing.
         technical: Columns that are no part of a value.
 
     Raises:
@@ -97,15 +107,16 @@ def read(
     kinds = {field.name: field.dataType for field in schema}
     names = [name for name in kinds if name not in technical]
     keys = _fields_of(kinds, key_column)
+    old_key = _old_key(headers_column) if headers_column in kinds else None
     is_known = tombstone_column in kinds
     is_tombstone = F.col(tombstone_column) if is_known else _are_null(names)
     if envelope == DEBEZIUM:
-        return _debezium(kinds, names, keys, is_tombstone)
+        return replace(_debezium(kinds, names, keys, is_tombstone), old_key=old_key)
     fields = {name: F.col(_quoted(name)) for name in names}
     if envelope == NONE:
         operation = F.when(is_tombstone, DELETE).otherwise(UPSERT) if is_known else F.lit(UPSERT)
         return Envelope(fields, keys, operation, has_unavailable=False)
-    return _flat(fields, keys, is_tombstone)
+    return replace(_flat(fields, keys, is_tombstone), old_key=old_key)
 
 
 def key_names(schema: StructType, key_column: str) -> tuple[str, ...]:
@@ -159,6 +170,11 @@ def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]], is_to
         operation = operation.otherwise(UPSERT)
     fields = {name: column for name, column in columns.items() if not name.startswith(_ADDED)}
     return Envelope(fields, keys, operation, has_unavailable=True)
+
+
+def _old_key(headers_column: str) -> Column:
+    headers = F.filter(headers_column, lambda header: header["key"] == _OLD_KEY)
+    return F.get(headers, F.lit(0))["value"].cast("string")
 
 
 def is_unavailable(column: Column, kind: DataType) -> Column | None:

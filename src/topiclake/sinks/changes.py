@@ -16,8 +16,7 @@ from topiclake.config import table_name
 from topiclake.config.pipeline import QUARANTINE
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.errors import ConfigError, PlatformError
-from topiclake.session import is_connect
+from topiclake.errors import ConfigError
 from topiclake.sinks.names import require_name
 from topiclake.sinks.start import table_of_sink
 from topiclake.storage import mount
@@ -76,6 +75,7 @@ def apply_changes(
     Args:
         changes: A streaming DataFrame of one topic, such as `read_values`, or of another source. `_kafka`,
             `_key` and `_headers` are not columns of the table. A key that the row lacks is read from `_key`.
+            Unavailable values after a change of a primary key are found by `_headers`.
         settings: The trigger, the store and the pipeline's name.
         path: The path of the table, or its name in a catalog. It is created if it does not exist. An empty
             table of yours may have partitions and other columns, which allow null.
@@ -98,7 +98,7 @@ def apply_changes(
 
     Raises:
         ConfigError: An argument is wrong, or the table has rows by other keys or in another order.
-        PlatformError: The table's log is not safe from a second driver. Or the session is of Spark Connect.
+        PlatformError: The table's log is not safe from a second driver.
         StorageError: The checkpoint or the table cannot be used.
         TopiclakeError: The unfinished batch of an earlier run failed.
 
@@ -118,13 +118,6 @@ def apply_changes(
         [79.0, 11.0]
     """
     spark = changes.sparkSession
-    if is_connect(spark):
-        raise PlatformError(
-            "tl.apply_changes does not run on Spark Connect yet",
-            "use a cluster in dedicated access mode",
-            function="apply_changes",
-            reason="connect",
-        )
     rules = ChangeRules(
         keys=names(keys),
         envelope=envelope,

@@ -42,7 +42,7 @@ class Target:
         return {(row["offset"], row["reason"]): json.loads(row["row_json"]) for row in rows}
 
     def commits(self):
-        rows = delta.history(self.spark, self.table).where("operation = 'MERGE'").collect()
+        rows = delta.history(self.spark, self.table).where("batch IS NOT NULL").collect()
         return [json.loads(row["batch"]) for row in rows]
 
     def view(self):

@@ -210,6 +210,70 @@ def test_null_keeps_a_value_where_the_rules_say_so(spark, tmp_path):
     }
 
 
+def test_the_history_has_the_counts_of_a_batch_that_merges_nothing(spark, tmp_path):
+    columns = "id INT, v INT, _kafka STRUCT<partition INT, offset BIGINT>"
+    target = Target(spark, tmp_path, columns, keys=("id",)).ensure()
+    target.write([(None, 1, (0, 7)), (None, 2, (1, 8))], 0)
+    target.write([], 1)
+    version = delta.latest_version(spark, target.table)
+    target.write([], 1)
+    assert delta.latest_version(spark, target.table) == version
+    none = {"merged": 0, "superseded": 0, "deleted": 0, "skipped": 0, "quarantined": 0}
+    rejected = {"changes": none | {"quarantined": 2}, "offsets": {"0": [7, 7], "1": [8, 8]}}
+    assert target.commits() == [
+        {"writer": "w", "batch_id": 1, "changes": none, "offsets": {}},
+        {"writer": "w", "batch_id": 0, **rejected},
+    ]
+
+
+@pytest.mark.slow("a MERGE")
+def test_a_table_of_the_user_may_have_names_in_another_case(spark, tmp_path):
+    columns = "id INT, note STRING, new INT, _kafka STRUCT<partition INT, offset BIGINT>"
+    rules = {"keys": ("id",), "apply_as_deletes": "new = 0"}
+    target = Target(spark, tmp_path, columns, **rules)
+    spark.sql(f"CREATE TABLE delta.`{target.table}` (ID INT, Note STRING) USING delta")
+    target.ensure().ensure()
+    assert target.stored().columns == ["ID", "Note", "new", "_cdc"]
+    target.write([(1, "a", 1, (0, 0)), (2, "b", 1, (0, 1))], 0)
+    target.write([(2, None, 0, (0, 2))], 1)
+    assert target.current("ID", "Note") == {1: "a"}
+    assert target.stored().where("_cdc.deleted").select("ID", "Note").collect() == [(2, None)]
+    # Its `_cdc` is compared, also if another column is missing.
+    other = Target(spark, tmp_path / "other", columns, **rules)
+    spark.sql(f"CREATE TABLE delta.`{other.table}` (ID INT, _CDC INT) USING delta")
+    with pytest.raises(ConfigError) as raised:
+        other.ensure()
+    assert (raised.value.fields["reason"], raised.value.fields["found"]) == ("order", "int")
+
+
+def test_an_order_is_the_same_as_a_constant_in_each_zone(spark):
+    # In Berlin, both times are 02:30.
+    times = ["2026-10-25 00:30:00.000001Z", "2026-10-25 01:30:00.000001Z"]
+    rows = local_rows(spark, [(time,) for time in times], "at STRING").selectExpr(
+        "CAST(at AS TIMESTAMP) AS at",
+        "TIMESTAMP_NTZ '2026-10-25 02:30:00.5' AS ntz",
+        "DATE '1582-10-04' AS day",
+        "CAST('12345678901234567890.125' AS DECIMAL(30, 3)) AS n",
+        "CAST(1e-300 / 3 AS DOUBLE) AS d",
+        "-9223372036854775808L AS b",
+        "'it''s ${x} \\ 1' AS t",
+        "1 AS partition",
+        "2L AS offset",
+    )
+    order = Order.of(rows.schema, ["at", "ntz", "day", "n", "d", "b", "t"], "_kafka")
+    sorted_rows = rows.select(F.struct(*order.values()).alias("_cdc")).coalesce(1)
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    spark.conf.set(zone, "Europe/Berlin")
+    texts = [row[0] for row in sorted_rows.select(F.array(*order.texts(F.col("_cdc")))).collect()]
+    spark.conf.set(zone, "UTC")
+    equal = [
+        sorted_rows.where(F.expr(f"{order.sql()} = {order.literal(constant)}")).count() for constant in texts
+    ]
+    spark.conf.set(zone, before)
+    assert equal == [1, 1]
+
+
 def test_texts_of_positions_are_ordered_by_their_numbers(spark):
     ascending = [
         ["binlog.000003:9", "binlog.000003:123", "binlog.000010:4", "binlog.1000000:1"],

@@ -13,10 +13,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.changes.newest import named
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION, Order
 from topiclake.changes.pipeline import RowChanges
-from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows
+from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows, named
 from topiclake.changes.rules import PROPERTY
 from topiclake.changes.truncates import Truncate
 from topiclake.delta import table as delta
