@@ -617,4 +617,12 @@ FAULTS = (
         "tests/spark/changes/test_partial.py",
         "no_value_that_is_older_than_a_deletion_or_a_truncate_survives",
     ),
+    Fault(
+        "a late change ends the version before it",
+        "changes/history",
+        "F.col(NEW) | ~F.col(_STORED)",
+        "F.col(NEW) & ~F.col(_STORED)",
+        "tests/spark/changes/test_history.py",
+        "late_changes_rewrite_the_history_of_a_row",
+    ),
 )

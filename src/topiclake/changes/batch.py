@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from topiclake.changes import clauses, lookup, unavailable
 from topiclake.changes.counts import Counts
+from topiclake.changes.history import NEW, versions
 from topiclake.changes.newest import newest
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.quarantine import quarantine_rows, refused, unresolved
@@ -77,11 +78,17 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
         rejected = prepared.where(~is_valid)
         if counts.moved:
             changes = caches.enter_context(cached(unavailable.moved(changes, table, rules, order)))
-        if counts.unavailable:
+        if counts.unavailable and not rules.has_versions:
             changes, unknown = unavailable.resolved(changes, table, rules, order, last)
+        if rules.has_versions:
+            result, unknown = versions(changes, table, rules, order)
+        else:
+            truncated = None if last is None else last.literal
+            result = newest(
+                changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0
+            )
+        if counts.unavailable:
             rejected = rejected.unionByName(unresolved(unknown))
-        truncated = None if last is None else last.literal
-        result = newest(changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0)
         merged, bad = (caches.enter_context(cached(each)) for each in (result, rejected))
         truncate = last if last is not None and last.is_new else None
         yield Changes(path, rules, order, table, counts, merged, truncate, bad, bad.count())
@@ -136,8 +143,13 @@ class Changes:
             The counts.
         """
         counts, merged, truncate = self.counts, self.merged, self.truncate
+        is_new = F.col(NEW) if self.rules.has_versions else F.lit(True)
         is_deletion = F.col(f"{CDC_COLUMN}.{DELETED}")
-        totals = (F.count("*"), F.count_if(is_deletion), *lookup.ends(merged.schema, self.rules.keys))
+        totals = (
+            F.count_if(is_new),
+            F.count_if(is_new & is_deletion),
+            *lookup.ends(merged.schema, self.rules.keys),
+        )
         ((number, deletions, *ends),) = merged.agg(*totals).collect()
         # As far as it is known before the MERGE. Delta's metrics of the MERGE have the updated rows.
         superseded = counts.rows - counts.skipped - counts.truncates - self.rejections - number
@@ -161,11 +173,14 @@ class Changes:
     def _execute(
         self, writer: str | None, batch_id: int, metadata: Mapping[str, object], ends: Sequence[str | None]
     ) -> None:
-        rules, truncate, source = self.rules, self.truncate, self.merged
-        actions = clauses.newest(source, self.table, rules, self.order, truncate)
+        rules, truncate, source = self.rules, self.truncate, self.merged.drop(NEW)
+        if rules.has_versions:
+            actions = clauses.versions(source, rules)
+        else:
+            actions = clauses.newest(source, self.table, rules, self.order, truncate)
         if truncate is not None:
-            source = source.unionByName(truncate.row(source, rules.keys), allowMissingColumns=True)
-        conditions = clauses.same_key(rules)
+            source = source.unionByName(truncate.row(self.merged, rules.keys), allowMissingColumns=True)
+        conditions = clauses.same_row(rules, self.order)
         conditions += lookup.within(self.merged.schema, rules.keys, ends, "old.")
         merge.execute_once(
             source,

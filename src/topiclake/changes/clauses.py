@@ -9,21 +9,30 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from topiclake.changes.newest import CLEARED, SINCE
 from topiclake.changes.order import CDC_COLUMN, Order
-from topiclake.changes.rows import DELETED, data_columns
+from topiclake.changes.rows import DELETED, END, START, data_columns
 from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
 from topiclake.delta.table import literal, quoted
 
 
-def same_key(rules: ChangeRules) -> list[str]:
-    """Return the conditions that two rows have the same keys."""
-    return [f"old.{quoted(key)} = new.{quoted(key)}" for key in rules.keys]
+def same_row(rules: ChangeRules, order: Order) -> list[str]:
+    """Return the conditions that two rows are one: by their keys, and versions also by their order."""
+    columns = [quoted(key) for key in rules.keys]
+    if rules.has_versions:
+        columns += [f"{CDC_COLUMN}.{quoted(field.name)}" for field in order.columns]
+    return [f"old.{column} = new.{column}" for column in columns]
+
+
+def versions(merged: DataFrame, rules: ChangeRules) -> list[str]:
+    """Update or insert changes of SCD type 2."""
+    updates = _new([*data_columns(merged.schema, rules.keys), START, END, CDC_COLUMN])
+    return [f"WHEN MATCHED THEN UPDATE SET {_assigned(updates)}", _inserted(merged.columns)]
 
 
 def newest(
     merged: DataFrame, table: DataFrame, rules: ChangeRules, order: Order, truncate: Truncate | None
 ) -> list[str]:
-    """Update rows that are older than their change, and insert the others.
+    """Update rows of SCD type 1 that are older than their change, and insert the others.
 
     Args:
         merged: The newest change of each key.

@@ -25,6 +25,12 @@ DETAIL_FIELD = f"{CHANGE_COLUMN}.detail"
 #: The key of the row before a change of the primary key. The field is missing if rows have no `_headers`.
 OLD_KEY = f"{CHANGE_COLUMN}.old_key"
 DELETED, DELETED_AT = "deleted", "deleted_at"
+#: Columns of a version in a table of SCD type 2: the values of `sequence_by` of its first change, and of the
+#: change after it.
+START, END = "__START_AT", "__END_AT"
+#: Fields of `_cdc` in such a table. A hidden change is equal to the next one. Kept columns have the value of
+#: the change before. The third field is the start of the change itself.
+HIDDEN, KEPT, OWN_START = "hidden", "kept", "start"
 
 _TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN, TOMBSTONE_COLUMN)
 
@@ -92,12 +98,19 @@ class ChangeRows:
             kinds = rows.select(*(column.alias(name) for name, column in keys.items())).schema
             change.append(F.from_json(envelope.old_key, _nullable(kinds)).alias(OLD_KEY.split(".")[1]))
         cdc = [*self.order.values(), *self._deletion(is_deletion)]
+        if self.rules.has_versions:
+            columns.append(self._start().alias(START))
+            cdc += [F.lit(False).alias(HIDDEN), _names([]).alias(KEPT), self._start().alias(OWN_START)]
         return rows.select(*columns, F.struct(*cdc).alias(CDC_COLUMN), F.struct(*change).alias(CHANGE_COLUMN))
 
     def table_schema(self, rows: DataFrame) -> StructType:
         """Return the columns of the table that the changes of a stream need."""
         prepared = self.prepare(rows).drop(CHANGE_COLUMN)
-        return _nullable(prepared.schema)
+        schema = _nullable(prepared.schema)
+        if self.rules.has_versions:
+            end = StructField(END, schema[START].dataType)
+            schema = StructType([*schema.fields[:-1], end, schema.fields[-1]])
+        return schema
 
     def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
         operation = envelope.operation
@@ -138,13 +151,21 @@ class ChangeRows:
             ),
             (needs_key & has_no_key, NO_KEY, f"one of {', '.join(self.rules.keys)} is null"),
             (no_order, NO_ORDER, f"one of {names} is null"),
-            (is_lost_truncate, NO_ORDER, "a truncate needs sequence_by"),
+            (is_lost_truncate, NO_ORDER, "a truncate needs sequence_by and SCD type 1"),
         ]
         reason, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
         for condition, code, text in reversed(found):
             reason = F.when(condition, code).otherwise(reason)
             detail = F.when(condition, text).otherwise(detail)
         return reason, detail
+
+    def _start(self) -> Column:
+        """Return the start of a version: the column of `sequence_by`, or a struct if there are several."""
+        columns = [F.col(path) for path in self.rules.sequence_by]
+        if len(columns) == 1:
+            return columns[0]
+        names = (name for _, name, _ in self.order.fields)
+        return F.struct(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
 
     @staticmethod
     def _deletion(is_deletion: Column) -> list[Column]:
@@ -183,5 +204,5 @@ def _names(found: list[Column]) -> Column:
 
 def data_columns(schema: StructType, keys: tuple[str, ...]) -> dict[str, DataType]:
     """Return the columns of changes that are neither keys nor of Topiclake."""
-    others = {name.lower() for name in (*keys, CDC_COLUMN, CHANGE_COLUMN)}
+    others = {name.lower() for name in (*keys, CDC_COLUMN, CHANGE_COLUMN, START, END)}
     return {field.name: field.dataType for field in schema if field.name.lower() not in others}

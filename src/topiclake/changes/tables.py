@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, StructType
 
 from topiclake.changes.order import CDC_COLUMN
-from topiclake.changes.rows import DELETED, DELETED_AT, ChangeRows
+from topiclake.changes.rows import DELETED, DELETED_AT, END, HIDDEN, ChangeRows
 from topiclake.changes.rules import PROPERTY
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
@@ -42,7 +42,7 @@ def ensure(
         properties: Further table properties of a new table.
 
     Raises:
-        ConfigError: The table has other keys or another order.
+        ConfigError: The table has other keys, another order or another SCD type.
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
@@ -101,13 +101,25 @@ def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows)
 
 
 def current_rows(table: DataFrame) -> DataFrame:
-    """Return the rows of a table of changes without deletions and without `_cdc`."""
-    is_deleted = F.coalesce(F.col(f"{CDC_COLUMN}.{DELETED}"), F.lit(False))
-    return table.where(~is_deleted).drop(CDC_COLUMN)
+    """Return the rows of a table of changes without deletions and without `_cdc`; of SCD type 2, versions."""
+    for name in {DELETED, HIDDEN} & set(table.select(f"{CDC_COLUMN}.*").columns):
+        table = table.where(~F.coalesce(F.col(f"{CDC_COLUMN}.{name}"), F.lit(False)))
+    return table.drop(CDC_COLUMN)
 
 
 def purge(spark: SparkSession, path: str, older_than_seconds: int) -> int:
-    """Remove deletions that were applied before a time from the table; return their number."""
+    """Remove deletions that were applied before a time from the table; return their number.
+
+    Raises:
+        ConfigError: The table has SCD type 2.
+    """
+    if END in delta.read(spark, path).columns:
+        raise ConfigError(
+            f"the table at {path} has SCD type 2, and its deletions are the ends of versions",
+            "keep them, or delete the rows of a key",
+            table=path,
+            reason="scd_type",
+        )
     condition = (
         f"{CDC_COLUMN}.{DELETED} AND {CDC_COLUMN}.{DELETED_AT} < "
         f"current_timestamp() - make_dt_interval(0, 0, 0, {older_than_seconds})"

@@ -61,6 +61,9 @@ def apply_changes(
     ignore_null_updates: bool | Sequence[str] = False,
     column_list: Sequence[str] | None = None,
     except_column_list: Sequence[str] | None = None,
+    stored_as_scd_type: int = 1,
+    track_history_column_list: Sequence[str] | None = None,
+    track_history_except_column_list: Sequence[str] | None = None,
     quarantine_path: str | None = None,
     deletion_vectors: bool = False,
     name: str = "changes",
@@ -91,6 +94,10 @@ def apply_changes(
         ignore_null_updates: Whether null in a change keeps the row's value; or the columns for which it does.
         column_list: The columns of the table; by default all. Keys are always among them.
         except_column_list: Columns that are not in the table; by default none.
+        stored_as_scd_type: 1 for the newest row of each key. 2 for all its versions, with `__START_AT` and
+            `__END_AT`; needs `sequence_by`.
+        track_history_column_list: Columns whose change begins a version; by default all.
+        track_history_except_column_list: Columns whose change begins no version; by default none.
         quarantine_path: The path or the name of the quarantine; by default `<path>_quarantine`.
         deletion_vectors: Whether a new table marks replaced rows instead of writing their files again. Some
             readers cannot read such a table.
@@ -129,6 +136,11 @@ def apply_changes(
         ),
         column_list=None if column_list is None else names(column_list),
         except_column_list=names(except_column_list),
+        stored_as_scd_type=stored_as_scd_type,
+        track_history_column_list=(
+            None if track_history_column_list is None else names(track_history_column_list)
+        ),
+        track_history_except_column_list=names(track_history_except_column_list),
     )
     rows = ChangeRows.of(changes, rules)
     table = table_of_sink(spark, settings, path)
@@ -199,7 +211,7 @@ def purge_changes(
         retention_days: The time that the table keeps a deletion after its batch, in days.
 
     Raises:
-        ConfigError: The time is negative.
+        ConfigError: The time is negative, or the table has SCD type 2.
         StorageError: The table cannot be used.
 
     Example:

@@ -138,6 +138,37 @@ tl.await_caught_up(query, settings.pipeline.trigger)
         crash_after_batch(hits.folder / "sinks", 0)
 
 
+@pytest.mark.thorough("further sinks on the same server")
+@pytest.mark.slow("two queries")
+def test_changes_of_both_types_on_spark_connect(hits, connect_server, spark):
+    hits.publish(20)
+    apply = """
+for scd_type in (1, 2):
+    query = tl.apply_changes(
+        tl.read_values(spark, settings),
+        settings,
+        path=f"{folder}/type{scd_type}",
+        keys=["ip"],
+        sequence_by="hittime",
+        except_column_list=["hittime"],
+        stored_as_scd_type=scd_type,
+        checkpoint_path=f"{folder}/checkpoints/type{scd_type}",
+    )
+    tl.await_caught_up(query, settings.pipeline.trigger)
+"""
+    stored = []
+    for _ in range(2):
+        connect_server.run(apply, settings=hits.settings(), folder=str(hits.folder))
+        tables = [delta.read(spark, f"{hits.folder}/type{scd_type}") for scd_type in (1, 2)]
+        stored.append([table.orderBy("ip", "_cdc.offset").collect() for table in tables])
+        for scd_type in (1, 2):
+            crash_after_batch(hits.folder / "checkpoints" / f"type{scd_type}", 0)
+    assert stored[0] == stored[1]
+    newest, all_changes = stored[0]
+    assert len(all_changes) == 20
+    assert len(newest) == len({row["ip"] for row in all_changes})
+
+
 def test_a_repeated_append_and_a_repeated_merge_change_nothing_on_spark_connect(
     tmp_path, connect_server, spark
 ):
@@ -149,11 +180,28 @@ for attempt in ("first", "second"):
     table.append_once(rows, f"{folder}/appended", writer="w", batch_id=7, commit={"attempt": attempt})
     merge.merge_once(rows, f"{folder}/merged", ["id"], writer="w", batch_id=7)
     print(table.is_committed(spark, f"{folder}/appended", attempt))
+
+from topiclake.changes import tables
+from topiclake.changes.batch import ChangeTarget
+from topiclake.changes.rows import ChangeRows
+from topiclake.changes.rules import ChangeRules
+changes = spark.createDataFrame([(1, "a", 1), (1, "b", 2), (None, "c", 3)], "id INT, name STRING, at INT")
+for scd_type in (1, 2):
+    rules = ChangeRules(("id",), sequence_by=("at",), stored_as_scd_type=scd_type)
+    columns = ChangeRows.of(changes, rules)
+    target = ChangeTarget(f"{folder}/type{scd_type}", f"{folder}/rejected{scd_type}", rules)
+    tables.ensure(spark, target.table, columns.table_schema(changes), columns, deletion_vectors=False)
+    for attempt in range(2):
+        target.write(changes, writer="w", batch_id=0)
 """
     done = connect_server.run(repeated, folder=str(tmp_path))
     assert done.stdout.split() == ["True", "False"]
     for name in ("appended", "merged"):
         assert sorted(row["name"] for row in delta.read(spark, f"{tmp_path}/{name}").collect()) == ["a", "b"]
+    for scd_type, expected in ((1, ["b"]), (2, ["a", "b"])):
+        rows = delta.read(spark, f"{tmp_path}/type{scd_type}").orderBy("at").collect()
+        assert [row["name"] for row in rows] == expected
+        assert delta.read(spark, f"{tmp_path}/rejected{scd_type}").count() == 1
     commit = delta.commit_of(spark, f"{tmp_path}/appended", writer="w", batch_id=7)
     assert commit == {"writer": "w", "batch_id": 7, "attempt": "first", "rows": 2}
 

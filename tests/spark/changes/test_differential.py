@@ -10,14 +10,14 @@ COLUMNS = "id INT, a INT, b STRING, op STRING, pos STRING, _kafka STRUCT<partiti
 KEYS = 12
 
 
-def log(seed, number):
+def log(seed, number, *, truncates=True):
     """Return changes in the order of their source; a key has one partition, and partitions have offsets."""
     dice, offsets, found = random.Random(seed), [0, 0, 0], []
     for index in range(number):
         key = dice.randrange(KEYS)
         # Two changes in a row may have the same position: then the offset decides.
         pos = f"binlog.{(index // 40):06}:{index // 2 * 37}"
-        if dice.random() < 0.02:
+        if truncates and dice.random() < 0.02:
             # A truncate has a position that no other change has, in any partition.
             partition, values = dice.randrange(3), (None, None, None, "t", f"{pos}:1")
         else:
@@ -27,14 +27,14 @@ def log(seed, number):
             values = (
                 (key, None, None, op, pos)
                 if op == "d"
-                else (key, dice.randrange(3), dice.choice("xy"), op, pos)
+                else (key, dice.randrange(3), dice.choice(["x", "y", None]), op, pos)
             )
         found.append((*values, (partition, offsets[partition])))
         offsets[partition] += 1
     return found
 
 
-def batches(seed, changes):
+def batches(seed, changes, parts):
     """Shuffle the arrival a little and cut it; return batches, some of them twice."""
     dice = random.Random(seed)
     arrived = [
@@ -43,7 +43,7 @@ def batches(seed, changes):
     ]
     cut = []
     while arrived:
-        size = dice.randint(1, max(2, len(changes) // 4))
+        size = dice.randint(1, max(2, len(changes) // parts))
         cut.append(arrived[:size])
         arrived = arrived[size:]
     return cut
@@ -68,26 +68,45 @@ def newest(changes):
     return rows
 
 
-def run(spark, folder, seed, number):
-    target = Target(
-        spark,
-        folder,
-        COLUMNS,
-        keys=("id",),
-        sequence_by=("pos",),
-        apply_as_deletes="op = 'd'",
-        apply_as_truncates="op = 't'",
-        except_column_list=("op", "pos"),
-    ).ensure()
-    changes = log(seed, number)
+def history(changes, tracked, *, ignores_null):
+    """Return the versions of each key: key, values, start, end."""
+    found = []
+    for key in range(KEYS):
+        version = None
+        for _, a, b, op, pos, _ in sorted((change for change in changes if change[0] == key), key=position):
+            if op == "d":
+                if version:
+                    found.append((key, *version, pos))
+                version = None
+                continue
+            if version and ignores_null and b is None:
+                b = version[1]
+            if version and tracked((a, b)) == tracked(version[:2]):
+                pos = version[2]
+            elif version:
+                found.append((key, *version, pos))
+            version = (a, b, pos)
+        if version:
+            found.append((key, *version, None))
+    return found
+
+
+def run(spark, folder, changes, seed, parts=4, **rules):
+    given = {
+        "keys": ("id",),
+        "sequence_by": ("pos",),
+        "apply_as_deletes": "op = 'd'",
+        "except_column_list": ("op", "pos"),
+    }
+    target = Target(spark, folder, COLUMNS, **given, **rules).ensure()
     dice = random.Random(seed)
-    for batch_id, batch in enumerate(batches(seed, changes)):
+    for batch_id, batch in enumerate(batches(seed, changes, parts)):
         target.write(batch, batch_id)
         if dice.random() < 0.3:
             # Once as Spark repeats it, and once with its number lost.
             target.write(batch, batch_id)
             target.write(batch, 0, writer=f"another {batch_id}")
-    return target, changes
+    return target
 
 
 @pytest.mark.thorough("the stories of test_rows have each case")
@@ -101,6 +120,40 @@ def run(spark, folder, seed, number):
     ],
 )
 def test_the_rows_are_those_of_the_oracle(spark, tmp_path, seed, number):
-    target, changes = run(spark, tmp_path, seed, number)
+    changes = log(seed, number)
+    target = run(spark, tmp_path, changes, seed, apply_as_truncates="op = 't'")
     assert any(change[3] == "t" for change in changes)
     assert target.current("id", "a", "b") == newest(changes)
+
+
+@pytest.mark.slow("some four MERGEs")
+@pytest.mark.parametrize(
+    ("seed", "number", "parts", "rules"),
+    [
+        (5, 60, 2, {"ignore_null_updates": ("b",)}),
+        pytest.param(2, 400, 6, {}, marks=pytest.mark.thorough("more changes")),
+        pytest.param(
+            3, 400, 6, {"track_history_column_list": ("a",)}, marks=pytest.mark.thorough("more changes")
+        ),
+        pytest.param(
+            4,
+            400,
+            6,
+            {"track_history_except_column_list": ("a",), "ignore_null_updates": True},
+            marks=pytest.mark.thorough("more changes"),
+        ),
+    ],
+)
+def test_the_versions_are_those_of_the_oracle(spark, tmp_path, seed, number, parts, rules):
+    changes = log(seed, number, truncates=False)
+    target = run(spark, tmp_path, changes, seed, parts, stored_as_scd_type=2, **rules)
+    tracked = {
+        "track_history_column_list": lambda row: row[0],
+        "track_history_except_column_list": lambda row: row[1],
+    }
+    compared = next((tracked[name] for name in rules if name in tracked), lambda row: row)
+    expected = history(changes, compared, ignores_null="ignore_null_updates" in rules)
+    rows = target.view().select("id", "a", "b", "__START_AT", "__END_AT").collect()
+    assert sorted(map(tuple, rows), key=str) == sorted(expected, key=str)
+    # Each change is stored once.
+    assert target.stored().count() == len(changes)

@@ -1,0 +1,115 @@
+"""Changes into a table of SCD type 2: all versions of a row."""
+
+import json
+
+import pytest
+
+from tests.spark.changes.target import Target
+from topiclake.changes import tables
+from topiclake.delta import table as delta
+from topiclake.errors import ConfigError
+
+UNAVAILABLE = "__debezium_unavailable_value"
+COLUMNS = (
+    "id INT, name STRING, notes STRING, tags MAP<STRING, INT>, __op STRING, __lsn BIGINT, "
+    "_headers ARRAY<STRUCT<key STRING, value BINARY>>, _kafka STRUCT<partition INT, offset BIGINT>"
+)
+
+
+def change(key, name, notes, op, lsn, old=None):
+    headers = [("__debezium.oldkey", json.dumps({"id": old}).encode())] if old else []
+    return key, name, notes, name and {name: 1}, op, lsn, headers, (0, lsn)
+
+
+@pytest.mark.slow("three MERGEs")
+def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
+    target = Target(
+        spark,
+        tmp_path,
+        COLUMNS,
+        keys=("id",),
+        envelope="debezium_flat",
+        sequence_by=("__lsn",),
+        stored_as_scd_type=2,
+    ).ensure()
+    first = [
+        change(1, "Ada", "n", "c", 10),
+        change(1, "Ada", UNAVAILABLE, "u", 30),
+        change(2, "Bob", "b", "c", 10),
+        change(2, None, None, "d", 20),
+        change(2, "Bob", "b", "c", 40),
+        change(3, "?", UNAVAILABLE, "u", 5),
+    ]
+    target.write(first, 0)
+    assert versions(target) == [
+        (1, "Ada", "n", 10, None),
+        (2, "Bob", "b", 10, 20),
+        (2, "Bob", "b", 40, None),
+    ]
+    # A change in the middle of a version, one before all others, and a deletion after it.
+    second = [
+        change(1, "Eve", "e", "u", 20),
+        change(2, "Bo", UNAVAILABLE, "u", 15),
+        change(2, "B", "b", "c", 3),
+        change(2, None, None, "d", 4),
+        # The values of an old key, which was deleted in the batch before.
+        change(4, "Ada", UNAVAILABLE, "c", 20, 2),
+    ]
+    target.write(second, 1)
+    expected = [
+        (1, "Ada", "n", 10, 20),
+        (1, "Eve", "e", 20, 30),
+        (1, "Ada", "e", 30, None),
+        (2, "B", "b", 3, 4),
+        (2, "Bob", "b", 10, 15),
+        (2, "Bo", "b", 15, 20),
+        (2, "Bob", "b", 40, None),
+        (4, "Ada", "b", 20, None),
+    ]
+    assert versions(target) == expected
+    assert target.rejected().keys() == {(5, "unavailable_value")}
+    later, earlier = target.commits()
+    assert earlier["changes"] == {"merged": 5, "superseded": 0, "deleted": 1, "skipped": 0, "quarantined": 1}
+    assert later["changes"] == {"merged": 5, "superseded": 0, "deleted": 1, "skipped": 0, "quarantined": 0}
+
+    before = delta.latest_version(spark, target.table), target.stored().collect()
+    target.write(second, 1)
+    assert delta.latest_version(spark, target.table) == before[0]
+    target.write(second, 0, writer="another")
+    assert target.commits()[0]["changes"]["superseded"] == 5
+    assert sorted(target.stored().collect(), key=str) == sorted(before[1], key=str)
+    with pytest.raises(ConfigError) as raised:
+        tables.purge(spark, target.table, 0)
+    assert raised.value.fields["reason"] == "scd_type"
+
+
+@pytest.mark.slow("two MERGEs")
+def test_an_order_of_two_columns_is_a_struct_and_an_untracked_column_begins_no_version(spark, tmp_path):
+    columns = "id INT, v INT, day STRING, n INT, _kafka STRUCT<partition INT, offset BIGINT>"
+    wider = columns.replace("day", "note STRING, day")
+    target = Target(
+        spark,
+        tmp_path,
+        columns,
+        keys=("id",),
+        sequence_by=("day", "n"),
+        except_column_list=("day", "n"),
+        track_history_except_column_list=("v",),
+        stored_as_scd_type=2,
+    ).ensure()
+    target.write([(1, 1, "3/9", 1, (0, 0)), (1, 2, "3/9", 2, (0, 1))], 0)
+    target.write([(1, 3, "new", "3/10", 0, (0, 2))], 1, columns=wider)
+    target.write([(1, 4, "3/10", 1, (0, 3))], 2)
+    ends = ("to_json(__START_AT)", "to_json(__END_AT)")
+    found = target.view().orderBy("v").selectExpr("v", "note", *ends).collect()
+    starts = [f'{{"day":"{day}","n":{n}}}' for day, n in (("3/9", 1), ("3/10", 0), ("3/10", 1))]
+    assert found == [
+        (2, None, *starts[:2]),
+        (3, "new", *starts[1:]),
+        (4, None, starts[2], None),
+    ]
+
+
+def versions(target):
+    names = ("id", "name", "notes", "__START_AT", "__END_AT")
+    return [tuple(row) for row in target.view().select(*names).orderBy("id", "__START_AT").collect()]
