@@ -126,22 +126,15 @@ def test_the_rows_are_those_of_the_oracle(spark, tmp_path, seed, number):
     assert target.current("id", "a", "b") == newest(changes)
 
 
+@pytest.mark.thorough("test_history has each case")
 @pytest.mark.slow("some four MERGEs")
 @pytest.mark.parametrize(
     ("seed", "number", "parts", "rules"),
     [
         (5, 60, 2, {"ignore_null_updates": ("b",)}),
-        pytest.param(2, 400, 6, {}, marks=pytest.mark.thorough("more changes")),
-        pytest.param(
-            3, 400, 6, {"track_history_column_list": ("a",)}, marks=pytest.mark.thorough("more changes")
-        ),
-        pytest.param(
-            4,
-            400,
-            6,
-            {"track_history_except_column_list": ("a",), "ignore_null_updates": True},
-            marks=pytest.mark.thorough("more changes"),
-        ),
+        (2, 400, 6, {}),
+        (3, 400, 6, {"track_history_column_list": ("a",)}),
+        (4, 400, 6, {"track_history_except_column_list": ("a",), "ignore_null_updates": True}),
     ],
 )
 def test_the_versions_are_those_of_the_oracle(spark, tmp_path, seed, number, parts, rules):

@@ -21,8 +21,30 @@ def change(key, name, notes, op, lsn, old=None):
     return key, name, notes, name and {name: 1}, op, lsn, headers, (0, lsn)
 
 
-@pytest.mark.slow("three MERGEs")
 def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
+    columns = "id INT, v STRING, op STRING, at BIGINT, _kafka STRUCT<partition INT, offset BIGINT>"
+    target = Target(
+        spark,
+        tmp_path,
+        columns,
+        keys=("id",),
+        sequence_by=("at",),
+        apply_as_deletes="op = 'd'",
+        column_list=("v",),
+        stored_as_scd_type=2,
+    ).ensure()
+    changes = [("a", "u", 10), ("b", "u", 40), ("b", "u", 50), (None, "d", 60), ("b", "u", 20)]
+    rows = [(1, *values, (0, offset)) for offset, values in enumerate(changes)]
+    target.write(rows[:3], 0)
+    # A deletion, and a change in the middle of a version.
+    target.write(rows[3:], 1)
+    found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
+    assert found == [("a", 10, 20), ("b", 20, 60)]
+
+
+@pytest.mark.thorough("unavailable values, and repeated batches")
+@pytest.mark.slow("three MERGEs")
+def test_late_changes_of_debezium_rewrite_the_history_of_a_row(spark, tmp_path):
     target = Target(
         spark,
         tmp_path,
@@ -83,6 +105,7 @@ def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
     assert raised.value.fields["reason"] == "scd_type"
 
 
+@pytest.mark.thorough("further forms of the order")
 @pytest.mark.slow("two MERGEs")
 def test_an_order_of_two_columns_is_a_struct_and_an_untracked_column_begins_no_version(spark, tmp_path):
     columns = "id INT, v INT, day STRING, n INT, _kafka STRUCT<partition INT, offset BIGINT>"

@@ -17,12 +17,12 @@ FLAT = (
 )
 
 
-@pytest.mark.slow("three MERGEs")
-def test_no_value_that_is_older_than_a_deletion_or_a_truncate_survives(spark, tmp_path):
+def partial_table(spark, folder):
+    """Return a table of the user, with a note that changes don't have."""
     columns = "id INT, a INT, op STRING, lsn BIGINT, _kafka STRUCT<partition INT, offset BIGINT>"
     target = Target(
         spark,
-        tmp_path,
+        folder,
         columns,
         keys=("id",),
         sequence_by=("lsn",),
@@ -31,9 +31,22 @@ def test_no_value_that_is_older_than_a_deletion_or_a_truncate_survives(spark, tm
         ignore_null_updates=("a",),
         column_list=("a",),
     )
-    # Changes don't have the user's note.
-    spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT, note STRING) USING delta")
-    target.ensure()
+    spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT, note STRING, a INT) USING delta")
+    spark.sql(f"INSERT INTO delta.`{target.table}` VALUES (1, 'n', 1), (2, 'n', 1)")
+    return target.ensure()
+
+
+def test_no_value_that_is_older_than_a_deletion_survives(spark, tmp_path):
+    target = partial_table(spark, tmp_path)
+    batch = [(1, None, "d", 14, (0, 14)), (1, None, "c", 15, (0, 15)), (2, None, "u", 16, (0, 16))]
+    target.write(batch, 0)
+    assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n")}
+
+
+@pytest.mark.thorough("each order of deletions and truncates")
+@pytest.mark.slow("three MERGEs")
+def test_no_value_that_is_older_than_a_deletion_or_a_truncate_survives(spark, tmp_path):
+    target = partial_table(spark, tmp_path)
     target.write([(key, 1, "c", lsn, (0, lsn)) for key, lsn in ((1, 1), (2, 2), (3, 10))], 0)
     spark.sql(f"UPDATE delta.`{target.table}` SET note = 'n'")
     batch = [
@@ -50,6 +63,7 @@ def test_no_value_that_is_older_than_a_deletion_or_a_truncate_survives(spark, tm
     assert target.current("id", "a", "note") == {2: (None, None)}
 
 
+@pytest.mark.thorough("further types of columns")
 @pytest.mark.slow("three MERGEs")
 def test_a_struct_may_get_a_field_and_lack_it_where_null_keeps_a_value(spark, tmp_path):
     narrow = "id INT, s STRUCT<a: INT>, l ARRAY<STRUCT<a: INT>>, _kafka STRUCT<partition INT, offset BIGINT>"
@@ -79,6 +93,7 @@ def notes_table(spark, folder):
     ).ensure()
 
 
+@pytest.mark.thorough("each place of the old row")
 @pytest.mark.slow("three MERGEs")
 def test_an_unavailable_value_of_a_new_key_is_that_of_the_old_key(spark, tmp_path):
     target = notes_table(spark, tmp_path)
@@ -114,6 +129,7 @@ def test_an_unavailable_value_of_a_new_key_is_that_of_the_old_key(spark, tmp_pat
     }
 
 
+@pytest.mark.thorough("the speed of a batch")
 @pytest.mark.slow("three MERGEs")
 def test_a_batch_reads_only_files_that_may_have_its_keys(spark, tmp_path, capsys):
     target = notes_table(spark, tmp_path)
