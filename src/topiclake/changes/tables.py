@@ -15,6 +15,7 @@ from topiclake.changes.rules import PROPERTY
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
+from topiclake.sources.table_snapshot import TableSnapshot
 
 #: Delta clusters a table by four columns at most, of types that have statistics.
 _MOST_CLUSTERED = 4
@@ -42,7 +43,7 @@ def ensure(
         properties: Further table properties of a new table.
 
     Raises:
-        ConfigError: The table has other keys, another order or another SCD type.
+        ConfigError: The table has other keys, another order or another SCD type, or columns of other types.
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
@@ -51,7 +52,8 @@ def ensure(
         :_MOST_CLUSTERED
     ]
     delta.ensure_table(spark, path, schema, {**properties, **own}, cluster_by=clustered)
-    found = delta.properties(spark, path)
+    table = TableSnapshot(delta.read(spark, path).schema, delta.properties(spark, path))
+    found = table.properties
     delta.require_lasting_writers(path, found)
     if found.get(PROPERTY, identity) != identity:
         raise ConfigError(
@@ -62,19 +64,21 @@ def ensure(
             expected=identity,
             reason="rules",
         )
-    _adopt(spark, path, schema, rows)
+    _adopt(spark, path, schema, rows, table)
     if PROPERTY not in found:
         delta.set_properties(spark, path, {PROPERTY: identity})
 
 
-def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows) -> None:
+def _adopt(
+    spark: SparkSession, path: str, schema: StructType, rows: ChangeRows, table: TableSnapshot
+) -> None:
     """Add the technical columns to a table that a user has created.
 
     Raises:
-        ConfigError: It lacks a key, or its `_cdc` has other fields.
+        ConfigError: It lacks a key, its `_cdc` has other fields, or a column has another type.
     """
     # Delta's names of columns are the same in any case.
-    kinds = {field.name.lower(): field.dataType for field in delta.read(spark, path).schema}
+    kinds = {field.name.lower(): field.dataType for field in table.columns}
     for key in rows.rules.keys:
         if key.lower() not in kinds:
             raise ConfigError(
@@ -94,6 +98,15 @@ def _adopt(spark: SparkSession, path: str, schema: StructType, rows: ChangeRows)
             found=found,
             expected=expected,
             reason="order",
+        )
+    problem = table.refusal(schema, may_widen=False)
+    if problem is not None:
+        # MERGE would cast the values: it would cut fractions, or each batch would fail.
+        raise ConfigError(
+            f"the table at {path} cannot accept the columns of the changes: {problem}",
+            "set the types that the table has, or use another table",
+            table=path,
+            reason="columns",
         )
     missing = [field for field in schema if field.name.lower() not in kinds]
     if missing:

@@ -180,6 +180,13 @@ def test_a_rule_that_does_not_fit_the_rows_is_an_error_at_the_start(spark, tmp_p
     assert raised.value.fields[field] == found
 
 
+def test_a_table_with_columns_of_other_types_is_refused_at_the_start(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    with pytest.raises(ConfigError) as raised:
+        shop.start(value_schema="id INT, name DOUBLE, at BIGINT, op STRING")
+    assert raised.value.fields["reason"] == "columns"
+
+
 @pytest.mark.slow("three MERGEs and a replay")
 @pytest.mark.parametrize(
     "is_early", [False, pytest.param(True, marks=pytest.mark.thorough("a replay that finds nothing yet"))]
