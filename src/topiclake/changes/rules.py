@@ -134,7 +134,8 @@ class ChangeRules:
         rules: dict[str, object] = {
             "keys": list(self.keys),
             "sequence_by": list(self.sequence_by),
-            "order": order.simpleString(),
+            # Without types: those of the table may become wider.
+            "order": order.fieldNames(),
         }
         if self.has_versions:
             # All versions of a key are computed by the same columns.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, BooleanType, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DataType, StructType
 
 from topiclake.changes.order import CDC_COLUMN
 from topiclake.changes.rows import DELETED, DELETED_AT, END, HIDDEN, ChangeRows
@@ -88,15 +88,15 @@ def _adopt(
                 column=key,
                 reason="no_key_column",
             )
-    expected = schema[CDC_COLUMN].dataType.simpleString()
-    found = kinds.get(CDC_COLUMN, schema[CDC_COLUMN].dataType).simpleString()
-    if found != expected:
+    expected = schema[CDC_COLUMN].dataType
+    found = kinds.get(CDC_COLUMN, expected)
+    if _fields(found) != _fields(expected):
         raise ConfigError(
             f"the table at {path} has another column {CDC_COLUMN}",
             "use another table",
             table=path,
-            found=found,
-            expected=expected,
+            found=found.simpleString(),
+            expected=expected.simpleString(),
             reason="order",
         )
     problem = table.refusal(schema, may_widen=False)
@@ -111,6 +111,13 @@ def _adopt(
     missing = [field for field in schema if field.name.lower() not in kinds]
     if missing:
         delta.add_columns(spark, path, StructType(missing))
+
+
+def _fields(kind: DataType) -> dict[str, object] | None:
+    """Return the names of the fields of a struct, without their types, which may become wider."""
+    if not isinstance(kind, StructType):
+        return None
+    return {field.name: _fields(field.dataType) for field in kind}
 
 
 def current_rows(table: DataFrame) -> DataFrame:

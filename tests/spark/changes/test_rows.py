@@ -303,17 +303,18 @@ def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_pat
     assert detail["clusteringColumns"] == ["id"]
     assert detail["properties"]["delta.enableDeletionVectors"] == "true"
     assert target.stored().columns == ["id", "name", "at", "_cdc"]
-    # Other keys, another order, and the same order of another type.
+    # Other keys, another order, and columns or an order of other types.
     others = [
-        (columns, ("name",), ("at",)),
-        (columns, ("id",), ()),
-        (columns.replace("TIMESTAMP", "INT"), ("id",), ("at",)),
+        (columns, ("name",), ("at",), "rules"),
+        (columns, ("id",), (), "rules"),
+        (columns.replace("name STRING", "name DOUBLE"), ("id",), ("at",), "columns"),
+        (columns.replace("TIMESTAMP", "INT"), ("id",), ("at",), "columns"),
     ]
-    for other_columns, keys, sequence_by in others:
+    for other_columns, keys, sequence_by, reason in others:
         other = Target(spark, tmp_path, other_columns, keys=keys, sequence_by=sequence_by)
         with pytest.raises(ConfigError) as raised:
             other.ensure()
-        assert raised.value.fields["reason"] == "rules"
+        assert raised.value.fields["reason"] == reason
     delta.set_properties(spark, target.table, {delta.FORGETS_WRITERS: "interval 1 day"})
     with pytest.raises(StorageError) as stored:
         target.ensure()

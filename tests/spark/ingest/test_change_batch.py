@@ -9,6 +9,10 @@ from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError
 
+WIDENING = f"""{ROWS.replace("at BIGINT", "at INT")}
+            table_properties: {{delta.enableTypeWidening: "true"}}
+"""
+
 
 class CrashError(Exception):
     pass
@@ -180,11 +184,25 @@ def test_a_rule_that_does_not_fit_the_rows_is_an_error_at_the_start(spark, tmp_p
     assert raised.value.fields[field] == found
 
 
-def test_a_table_with_columns_of_other_types_is_refused_at_the_start(spark, tmp_path):
-    shop = Pipeline(spark, tmp_path, ROWS)
+def test_a_table_with_columns_of_other_types_is_refused_unless_they_are_wider(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, WIDENING)
     with pytest.raises(ConfigError) as raised:
-        shop.start(value_schema="id INT, name DOUBLE, at BIGINT, op STRING")
+        shop.start(value_schema="id INT, name DOUBLE, at INT, op STRING")
     assert raised.value.fields["reason"] == "columns"
+    # The order is a part of the rules.
+    shop.start(value_schema="id INT, name STRING, at BIGINT, op STRING")
+
+
+@pytest.mark.thorough("the start is tested above")
+@pytest.mark.slow("two MERGEs")
+def test_the_columns_of_the_order_may_become_wider(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, WIDENING)
+    shop.write(shop.records([change(0, 0, 1, "Ada", 1), change(0, 1, 2, "Bob", 7)]), 0)
+    shop.start(value_schema="id INT, name STRING, at BIGINT, op STRING")
+    records = [change(0, 2, 1, "Eve", 2**40), change(0, 3, 2, "older", 6), change(0, 4, 3, "Cem", 2**41)]
+    shop.write(shop.records([*records, (1, 0, None, {"at": 5, "op": "t"})]), 1)
+    assert shop.current("id", "name", "at") == {1: ("Eve", 2**40), 2: ("Bob", 7), 3: ("Cem", 2**41)}
+    shop.start()
 
 
 @pytest.mark.slow("three MERGEs and a replay")
