@@ -8,7 +8,9 @@ from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
+from topiclake.ingest.start_check import StartCheck
 from topiclake.sources.streams import decode_values
+from topiclake.streaming import checkpoint, resumptions
 
 FAULTS = {"missing", "doubled", "unknown"}
 
@@ -79,6 +81,16 @@ def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
         assert {name: number for name, number in found.items() if name in FAULTS} == faults
         spark.sql(f"RESTORE {table} TO VERSION AS OF 1")
     assert counted(shop, records) == right
+
+
+def test_the_audit_after_a_restart_ignores_only_quarantined_records_from_before(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    shop.write(shop.records([change(0, 0, 1, "Ada", None), (0, 1, {"id": 1}, b"no json")]), 0)
+    shop.start(resume="restart", checkpoint_path="/mnt/lake/other")
+    path = shop.target.checkpoint
+    StartCheck(spark, shop.settings, shop.target, checkpoint.progress(spark, path), None).run()
+    noted = resumptions.read_rows(spark, path).orderBy("offset").collect()
+    assert noted == [("shop", True, 0, 0), ("shop", True, 0, 1)]
 
 
 @pytest.mark.thorough("further reasons of a missing row")
