@@ -225,11 +225,12 @@ def _earlier_counts(target: Target, records: DataFrame, batch_id: int) -> Iterat
         commit = delta.commit_of(spark, path, writer=name, batch_id=batch_id)
         if commit is None:
             continue
-        reasons = None
+        # The rows of a MERGE include those that it has only copied.
+        rows, reasons = commit.get("changes", {}).get("merged", commit["rows"]), None
         if path == target.quarantine:
             location = ["topic", "partition", "offset"]
             batch_rows = delta.read(spark, path).where(F.col("batch_id") == batch_id)
             reasons = quarantine_rows.count_reasons(
                 batch_rows.join(records.select(location), location, "left_semi")
             )
-        yield TableCount(path, commit["rows"], reasons, name, commit.get("schemas", {}))
+        yield TableCount(path, rows, reasons, name, commit.get("schemas", {}))

@@ -8,6 +8,8 @@ from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError
+from topiclake.ingest.targets import writer_name
+from topiclake.streaming.batch_counts import CountSubscription
 
 WIDENING = f"""{ROWS.replace("at BIGINT", "at INT")}
             table_properties: {{delta.enableTypeWidening: "true"}}
@@ -71,6 +73,21 @@ def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch, crash):
     (counts,) = shop.counts()
     total = sum(counts[name] for name in ("merged", "superseded", "skipped", "quarantined"))
     assert (counts["quarantined"], total) == (2, len(records))
+
+
+@pytest.mark.slow("a MERGE")
+def test_a_repeated_batch_reports_the_merged_changes_again(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    # The MERGE copies the other rows of the file.
+    spark.sql(f"INSERT INTO delta.`{shop.target.table}` (id) SELECT /*+ COALESCE(1) */ id FROM range(3)")
+    records = shop.records([change(0, 0, 1, "Ada", 1)])
+    counts = CountSubscription()
+    for _ in range(2):
+        shop.start()
+        shop.write(records, 0)
+        (found,) = counts.pop(writer_name(shop.target, spark), 0).values()
+        assert [count.rows for count in found] == [1]
+    counts.close()
 
 
 @pytest.mark.slow("two attempts of a batch")
