@@ -87,6 +87,11 @@ class StartCheck:
         """The ranges that paused topics wait for."""
         return {} if self.topics is None else paused(self.spark, self.topics.ledger)
 
+    @property
+    def _again(self) -> str:
+        """The mode that begins a new checkpoint for the same table."""
+        return "table" if self.target.changes is None else "restart"
+
     def _target(self, topic: str) -> Target:
         return self.target if self.topics is None else self.topics.target(topic)
 
@@ -133,7 +138,7 @@ class StartCheck:
         return IngestError(
             f"the checkpoint at {target.checkpoint} ends with batch {self.progress.planned}, but the table "
             f"at {target.table} has its batch {batch_id}: records would be lost",
-            "put the newest checkpoint back, or move this one away and start with resume=table",
+            f"put the newest checkpoint back, or move this one away and start with resume={self._again}",
             pipeline=self.settings.name,
             topic=topic,
             checkpoint=target.checkpoint,
@@ -158,7 +163,7 @@ class StartCheck:
             f"{self.progress.committed}, but "
             f"{difference}: the records before would be lost",
             "put the table back; or resume=checkpoint, which continues without them; or move the checkpoint "
-            "away and start with resume=table, which reads them again",
+            f"away and start with resume={self._again}, which reads them again",
             pipeline=self.settings.name,
             topic=topic,
             checkpoint=target.checkpoint,
@@ -246,11 +251,16 @@ class StartCheck:
 
     def _checkpoint_missing(self, content: TableContent) -> IngestError:
         target = content.target
+        doubled, remedy = (
+            ", which would be doubled",
+            "resume=table, which continues where the table ends; or ",
+        )
+        if target.changes is not None:
+            doubled = remedy = ""
         return IngestError(
             f"pipeline {self.settings.name} has no checkpoint at {target.checkpoint}, but the table at "
-            f"{target.table} has records of topic {content.topic}, which would be doubled",
-            "set the old checkpoint_path; or resume=table, which continues where the table ends; or "
-            "resume=restart, which begins at starting_offsets",
+            f"{target.table} has records of topic {content.topic}{doubled}",
+            f"set the old checkpoint_path; or {remedy}resume=restart, which begins at starting_offsets",
             pipeline=self.settings.name,
             topic=content.topic,
             checkpoint=target.checkpoint,

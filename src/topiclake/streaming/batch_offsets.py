@@ -16,6 +16,7 @@ from topiclake.streaming.checkpoint import Offsets, Ranges
 OFFSETS = "offsets"
 #: Length of the offsets in a message, at most.
 _MOST_CHARACTERS = 300
+_AGAIN = "resume=table (for apply: upsert, resume=restart)"
 
 
 def of_topic(ranges: Ranges, topic: str | None) -> Ranges:
@@ -74,7 +75,7 @@ def of_commit(commit: Mapping[str, Any], *, table: str, checkpoint: str) -> dict
         raise IngestError(
             f"another version of Topiclake wrote batch {batch_id} of the checkpoint at {checkpoint} into the "
             f"table at {table}",
-            "continue with that version; or move the checkpoint away and start with resume=table",
+            f"continue with that version; or move the checkpoint away and start with {_AGAIN}",
             table=table,
             checkpoint=checkpoint,
             batch_id=batch_id,
@@ -90,7 +91,7 @@ def changed(
     return IngestError(
         f"batch {batch_id} of the checkpoint at {checkpoint} has offsets {_shown(now)}, but the table at "
         f"{table} has this batch with {_shown(committed)}: records would be lost",
-        "put the newest checkpoint back, or move this one away and start with resume=table",
+        f"put the newest checkpoint back, or move this one away and start with {_AGAIN}",
         table=table,
         checkpoint=checkpoint,
         batch_id=batch_id,

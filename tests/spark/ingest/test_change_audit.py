@@ -6,6 +6,7 @@ from pyspark.sql import functions as F
 from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
 from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
+from topiclake.errors import IngestError
 from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
 from topiclake.ingest.start_check import StartCheck
@@ -85,11 +86,22 @@ def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
 
 def test_the_audit_after_a_restart_ignores_only_quarantined_records_from_before(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)
+    (tmp_path / "c" / "offsets").mkdir()
+    (tmp_path / "c" / "offsets" / "0").write_text('v1\n{}\n{"shop": {"0": 2}}')
     shop.write(shop.records([change(0, 0, 1, "Ada", None), (0, 1, {"id": 1}, b"no json")]), 0)
-    shop.start(resume="restart", checkpoint_path="/mnt/lake/other")
-    path = shop.target.checkpoint
-    StartCheck(spark, shop.settings, shop.target, checkpoint.progress(spark, path), None).run()
-    noted = resumptions.read_rows(spark, path).orderBy("offset").collect()
+
+    def check(**given):
+        shop.start(checkpoint_path="/mnt/lake/other", **given)
+        progress = checkpoint.progress(spark, shop.target.checkpoint)
+        StartCheck(spark, shop.settings, shop.target, progress, None).run()
+
+    with pytest.raises(IngestError) as raised:
+        check()
+    assert raised.value.fields["reason"] == "checkpoint_gone"
+    # Changes have no such mode.
+    assert "resume=table" not in raised.value.remedy
+    check(resume="restart")
+    noted = resumptions.read_rows(spark, shop.target.checkpoint).orderBy("offset").collect()
     assert noted == [("shop", True, 0, 0), ("shop", True, 0, 1)]
 
 
