@@ -38,7 +38,10 @@ class Truncate:
         is_truncate = F.col(REASON_FIELD).isNull() & (F.col(OPERATION_FIELD) == TRUNCATE)
         key = order.key().alias("key")
         arrived = prepared.where(is_truncate).select(key, F.lit(False).alias("is_stored"))
-        stored = table.where(has_no_key).select(key, F.lit(True).alias("is_stored"))
+        # A user's row may have no key, either.
+        stored = table.where(has_no_key & F.col(f"{CDC_COLUMN}.{DELETED}")).select(
+            key, F.lit(True).alias("is_stored")
+        )
         last = arrived.union(stored).agg(F.max(F.struct("key", "is_stored")).alias("last"))
         texts = order.texts(F.col("last.key"))
         ((is_stored, found),) = last.select("last.is_stored", F.array(*texts)).collect()

@@ -32,7 +32,7 @@ def partial_table(spark, folder):
         column_list=("a",),
     )
     spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT, note STRING, a INT) USING delta")
-    spark.sql(f"INSERT INTO delta.`{target.table}` VALUES (1, 'n', 1), (2, 'n', 1)")
+    spark.sql(f"INSERT INTO delta.`{target.table}` VALUES (1, 'n', 1), (2, 'n', 1), (NULL, 'n', 1)")
     return target.ensure()
 
 
@@ -40,7 +40,7 @@ def test_no_value_that_is_older_than_a_deletion_survives(spark, tmp_path):
     target = partial_table(spark, tmp_path)
     batch = [(1, None, "d", 14, (0, 14)), (1, None, "c", 15, (0, 15)), (2, None, "u", 16, (0, 16))]
     target.write(batch, 0)
-    assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n")}
+    assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n"), None: (1, "n")}
 
 
 @pytest.mark.thorough("each order of deletions and truncates")
@@ -58,7 +58,7 @@ def test_no_value_that_is_older_than_a_deletion_or_a_truncate_survives(spark, tm
         (3, None, "u", 18, (0, 18)),
     ]
     target.write(batch, 1)
-    assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n"), 3: (1, "n")}
+    assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n"), 3: (1, "n"), None: (1, "n")}
     target.write([(None, None, "t", 20, (0, 20)), (2, None, "u", 21, (0, 21))], 2)
     assert target.current("id", "a", "note") == {2: (None, None)}
 
