@@ -6,6 +6,7 @@ later start knows the decision: see `schema_decisions`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -48,13 +49,43 @@ def current_schemas(spark: SparkSession, topic_schemas: TopicSchemas, table: str
     """
     decisions = schema_decisions.read(spark, table)
     schemas = {part: _known_schemas(topic_schemas, decisions, part) for part in topic_schemas.subjects}
+    return FixedSchemas(_united(spark, topic_schemas, schemas), decisions, table)
+
+
+def looked_up_rows(records: DataFrame, topic_schemas: TopicSchemas, layout: Layout) -> DataFrame:
+    """Return the rows of valid records, after a look-up of the schemas that no subject lists.
+
+    Args:
+        records: Kafka's records, no stream. One job counts their schemas.
+        topic_schemas: The source of the schemas.
+        layout: The columns of rows.
+
+    Raises:
+        SchemaRegistryError: The registry cannot be used, or lacks a subject.
+        IngestError: No version can be used.
+    """
+    schemas = {part: topic_schemas.listed(part, refresh=True) for part in topic_schemas.subjects}
+    codecs = _united(records.sparkSession, topic_schemas, schemas)
+    late = registered_rows.tally(records, codecs, layout).late
+    found = {part: schemas[part] | topic_schemas.registry.by_ids(keys)[0] for part, keys in late.items()}
+    if any(late.values()):
+        codecs = _united(records.sparkSession, topic_schemas, found)
+    decoded = registered_rows.decode(records, codecs, layout)
+    return registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
+
+
+def _united(
+    spark: SparkSession,
+    topic_schemas: TopicSchemas,
+    schemas: Mapping[Part, Mapping[SchemaKey, SchemaVersion]],
+) -> Codecs:
     # No table must accept the columns.
-    united = topic_schemas.unite(
+    codecs = topic_schemas.unite(
         schemas,
         lambda part: partial(topic_schemas.refusal, spark, part=part, columns_refusal=lambda columns: None),
     )
-    topic_schemas.require_usable(united)
-    return FixedSchemas(united, decisions, table)
+    topic_schemas.require_usable(codecs)
+    return codecs
 
 
 def _known_schemas(

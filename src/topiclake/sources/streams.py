@@ -101,6 +101,22 @@ def decode_values(records: DataFrame, settings: Settings) -> DataFrame:
     return declared_rows.read(records, DeclaredFormat.from_settings(pipeline), layout, mode=pipeline.mode)
 
 
+def decode_looked_up(records: DataFrame, settings: Settings) -> DataFrame:
+    """Decode valid records of a topic, also those whose schema no subject lists; `records` are no stream.
+
+    Returns:
+        The columns of `read_values`; raises as it does. Bad records have no row in any mode.
+    """
+    pipeline = settings.pipeline
+    if not pipeline.is_registered:
+        permissive = pipeline.model_copy(update={"mode": "PERMISSIVE"})
+        return decode_values(records, settings.model_copy(update={"pipeline": permissive}))
+    require_named(pipeline)
+    require_avro_limits(records.sparkSession)
+    schemas = TopicSchemas.from_settings(settings).for_topic(pipeline.topic)
+    return fixed_schemas.looked_up_rows(records, schemas, Layout.from_settings(pipeline))
+
+
 def topic_records(spark: SparkSession, settings: Settings) -> DataFrame:
     """Read a topic as a stream of the columns of Kafka's source; raises as `read_records`."""
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)

@@ -10,7 +10,7 @@ from topiclake.errors import IngestError
 from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
 from topiclake.ingest.start_check import StartCheck
-from topiclake.sources.streams import decode_values
+from topiclake.sources.streams import decode_looked_up
 from topiclake.streaming import checkpoint, resumptions
 
 FAULTS = {"missing", "doubled", "unknown"}
@@ -31,7 +31,7 @@ def counted(shop, records):
     quarantined = local_rows(spark, [], "partition INT, offset BIGINT")
     if delta.is_table(spark, target.quarantine):
         quarantined = delta.read(spark, target.quarantine).select("partition", "offset")
-    decoded = decode_values(kafka.join(quarantined, ["partition", "offset"], "left_anti"), shop.settings)
+    decoded = decode_looked_up(kafka.join(quarantined, ["partition", "offset"], "left_anti"), shop.settings)
     table = delta.read(spark, target.table)
     locations = (
         kafka.select("partition", "offset", F.lit(RECORD).alias("location"))

@@ -41,7 +41,7 @@ from topiclake.ingest.quarantine import replay_claims
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.local_frame import local_frame
 from topiclake.sources.layout import KAFKA_COLUMN
-from topiclake.sources.streams import decode_values
+from topiclake.sources.streams import decode_looked_up
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import lost_offsets, resumptions
@@ -169,8 +169,7 @@ def _change_locations(
     for rows in quarantined:
         records = records.join(rows, ["partition", "offset"], "left_anti")
     # Other bad records are missing. They must not end the audit.
-    pipeline = settings.pipeline.model_copy(update={"mode": "PERMISSIVE"})
-    decoded = decode_values(records, settings.model_copy(update={"pipeline": pipeline}))
+    decoded = decode_looked_up(records, settings)
     return changes.change_locations(decoded, delta.read(spark, table), row_changes)
 
 
