@@ -33,12 +33,15 @@ DEAF = [
     "-c",
     "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print(1, flush=True); time.sleep(60)",
 ]
-#: Its first thread ends at once, its second one ends the process a little later: a zombie in between.
+#: Its first thread ends when its log has a line, its second one with the second line: a zombie in between.
 SLOW_END = [
     sys.executable,
     "-c",
     "import ctypes, os, threading, time\n"
-    "threading.Thread(target=lambda: (time.sleep(0.5), os._exit(3))).start()\n"
+    "def wait(lines):\n"
+    "    while os.fstat(1).st_size < lines: time.sleep(0.01)\n"
+    "threading.Thread(target=lambda: (wait(2), os._exit(3))).start()\n"
+    "wait(1)\n"
     "ctypes.CDLL(None).pthread_exit(None)",
 ]
 
@@ -117,9 +120,14 @@ def test_a_process_that_was_killed_is_gone_though_its_parent_has_not_asked(home:
     assert processes.exit_code(process) == -signal.SIGKILL
 
 
-def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(home: Home) -> None:
+def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_LAST_THREADS_SECONDS", 60)
     process = start(home, SLOW_END)
+    home.log("kafka").write_text("\n")
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    home.log("kafka").write_text("\n\n")
     assert processes.exit_code(process) == 3
 
 
