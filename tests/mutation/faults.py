@@ -446,7 +446,7 @@ FAULTS = (
     Fault(
         "a resumed topic gets the records that it missed",
         "ingest/multi_topic",
-        "registered_batch.write(target, records, number, resumed_offsets=offsets)",
+        "_write_batch(target, records, number, resumed_offsets=offsets)",
         "records.schema",
         _TOPICS,
         "a_crash_between_a_resumed_range_and_its_mark_doubles_nothing",

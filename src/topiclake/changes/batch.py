@@ -127,6 +127,7 @@ class Changes:
         batch_id: int = 0,
         skipped: int = 0,
         quarantined: int = 0,
+        shares_session: bool = False,
         commit: Mapping[str, object] = MappingProxyType({}),
     ) -> dict[str, int]:
         """Merge the newest changes; the commit has the counts that are known before it.
@@ -137,6 +138,8 @@ class Changes:
             batch_id: Number of the batch.
             skipped: Number of records of the batch that the caller has skipped.
             quarantined: Number of records of the batch that the caller has put into quarantine before.
+            shares_session: Whether other threads use the session at the same time. Then the MERGE has no
+                transaction id, and a commit without rows after it has the id and the metadata.
             commit: Metadata of the commit.
 
         Returns:
@@ -163,8 +166,8 @@ class Changes:
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
         changes_rows = bool(number) or truncate is not None
         if changes_rows:
-            self._execute(writer, batch_id, metadata, ends)
-        elif writer is not None:
+            self._execute(None if shares_session else writer, batch_id, metadata, ends)
+        if writer is not None and (shares_session or not changes_rows):
             # The history has each batch.
             nothing = self.table.limit(0)
             delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)

@@ -216,8 +216,6 @@ class PipelineSettings(SourceSettings):
             raise ValueError("table_properties delta.appendOnly contradicts apply upsert, which updates rows")
         if self.resume == "table":
             raise ValueError("resume table belongs to apply append; set resume: restart")
-        if self.has_table_for_each:
-            raise ValueError(f"{TOPIC} in {self._key} belongs to apply append; set a pipeline for each topic")
 
     def _table_property(self, name: str) -> str | None:
         """Return the value of a table property, whose name has no case for Delta."""

@@ -6,6 +6,9 @@ A batch makes these commits, each with Delta's transaction id, in this order.
    change. It comes first, because the MERGE may add the row that an unavailable value needs.
 2. The table gets the newest change of each key by one MERGE. This commit is also made if no row changes.
 
+With several topics in one query, the MERGE has no transaction id, since their threads share the session. A
+second commit of the table without rows has it. A MERGE that is repeated changes no row.
+
 A batch that Spark repeats after a crash does nothing if the table has it. Otherwise its quarantined records
 stay in quarantine, and the others are classified again.
 """
@@ -35,6 +38,7 @@ from topiclake.ingest.row_decoder import DeclaredDecoder, RegisteredDecoder, Row
 from topiclake.ingest.targets import Target, report_earlier_counts, writer_name
 from topiclake.streaming import batch_offsets, checkpoint, observation
 from topiclake.streaming.batch_counts import TableCount
+from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.row_cache import cached
 
 _POSITION = ("topic", "partition", "offset")
@@ -62,14 +66,16 @@ class _ChangeBatch(Batch):
     Attributes:
         state: State of this start of the query.
         changes: The rules of the changes.
+        is_resumed: Whether it is older than the query's newest batch, and may be written already.
     """
 
     state: _State
     changes: RowChanges
+    is_resumed: bool
 
 
-#: By checkpoint: the state of its query.
-_states: dict[str, _State] = {}
+#: By checkpoint and topic: the state of the query.
+_states: dict[tuple[str, str | None], _State] = {}
 
 
 def write(
@@ -78,6 +84,8 @@ def write(
     values: DeclaredFormat | None,
     records: DataFrame,
     batch_id: int,
+    *,
+    resumed_offsets: Ranges | None = None,
 ) -> None:
     """Write one micro-batch of Kafka's records.
 
@@ -87,6 +95,7 @@ def write(
         values: The declared format of the values; None if their schemas are in the registry.
         records: The records, with Kafka's columns.
         batch_id: Spark's number of the batch.
+        resumed_offsets: The offsets, if this is an older batch and not one of the running query.
 
     Raises:
         SchemaRegistryError: The registry cannot be used; nothing is written.
@@ -94,12 +103,16 @@ def write(
         ConfigError: The changes have other keys or another order than the rows of the table.
         IngestError: The table has a batch of this number with other offsets.
     """
-    spark = records.sparkSession
-    state = _states.get(target.checkpoint)
-    if state is None or state.name != target.start:
-        state = _states[target.checkpoint] = _State(target.start, _decoder(spark, target, values))
-    offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
-    batch = _ChangeBatch(target, writer_name(target, spark), records, batch_id, offsets, state, changes)
+    spark, offsets = records.sparkSession, resumed_offsets
+    key = target.checkpoint, target.topic
+    if key not in _states or _states[key].name != target.start:
+        _states[key] = _State(target.start, _decoder(spark, target, values))
+    state = _states[key]
+    if offsets is None:
+        all_ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
+        offsets = batch_offsets.of_topic(all_ranges, target.topic)
+    writer, is_resumed = writer_name(target, spark), resumed_offsets is not None
+    batch = _ChangeBatch(target, writer, records, batch_id, offsets, state, changes, is_resumed)
     delta.write_with_retries(partial(_write, batch), state.decoder.refresh)
 
 
@@ -111,18 +124,24 @@ def _decoder(spark: SparkSession, target: Target, values: DeclaredFormat | None)
 
 def _write(batch: _ChangeBatch) -> None:
     target, state = batch.target, batch.state
+    if target.topic is not None and isinstance(state.decoder, RegisteredDecoder):
+        # A query of one topic makes this check when it starts.
+        schemas = state.decoder.schemas
+        schemas.source.require_usable(schemas.current(batch.spark))
     # Until the batch is completely written: its next attempt must look for its earlier commits.
     had_written, state.has_written = state.has_written, False
-    if not had_written and batch.earlier(target.table) is not None:
+    may_be_repeated = batch.is_resumed or not had_written
+    if may_be_repeated and batch.earlier(target.table) is not None:
         batch.commit_to_resume()
         report_earlier_counts(target, batch.records, batch.number)
         return
     quarantined = None
-    if not had_written and batch.earlier(target.quarantine) is not None:
+    if may_be_repeated and batch.earlier(target.quarantine) is not None:
         quarantined = _quarantined(batch)
     while not _attempt(batch, quarantined):
         pass
-    state.has_written = True
+    # An older batch says nothing about the batches of the running query.
+    state.has_written = had_written or not batch.is_resumed
 
 
 def _attempt(batch: _ChangeBatch, quarantined: DataFrame | None) -> bool:
@@ -155,6 +174,7 @@ def _attempt(batch: _ChangeBatch, quarantined: DataFrame | None) -> bool:
             batch_id=batch.number,
             skipped=counts["records"] - expected,
             quarantined=undecoded + in_quarantine,
+            shares_session=target.topic is not None,
             commit=commit,
         )
         schemas: Any = decoding.get("schemas", {})

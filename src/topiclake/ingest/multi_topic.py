@@ -41,7 +41,7 @@ from topiclake.errors import (
     StorageError,
     SubjectNotFoundError,
 )
-from topiclake.ingest import registered_batch, targets
+from topiclake.ingest import change_batch, registered_batch, targets
 from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused, spans_of
 from topiclake.ingest.targets import Target
 from topiclake.kafka import client as kafka_client
@@ -207,7 +207,7 @@ def _write_topic(
     """Write a topic's part of a batch, and return the error that affects only this topic."""
     try:
         _require_own_table(topics, topic, owners)
-        registered_batch.write(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
+        _write_batch(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
     except Exception as error:
         if not _affects_one_topic(error):
             raise
@@ -366,7 +366,7 @@ def _resumed(
                 records = kafka_source.read_range(
                     spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
                 )
-                registered_batch.write(target, records, number, resumed_offsets=offsets)
+                _write_batch(target, records, number, resumed_offsets=offsets)
             mark_resumed(spark, topics.ledger, topic, number)
             missed = missed[len(ranges) :]
             if missed and time.monotonic() > end:
@@ -380,6 +380,16 @@ def _resumed(
         return False
     _LOG.warning("topic %s continues", topic)
     return True
+
+
+def _write_batch(
+    target: Target, records: DataFrame, batch_id: int, *, resumed_offsets: Ranges | None = None
+) -> None:
+    """Write records of one topic: append them, or apply their changes."""
+    if target.changes is None:
+        registered_batch.write(target, records, batch_id, resumed_offsets=resumed_offsets)
+    else:
+        change_batch.write(target, target.changes, None, records, batch_id, resumed_offsets=resumed_offsets)
 
 
 def _offsets_in_kafka(topics: Topics, offsets: Ranges) -> Ranges:

@@ -41,6 +41,7 @@ class Customers:
 
     def __init__(self, spark, addresses, folder):
         self.spark, self.folder, self.topic = spark, folder, f"customers-{uuid4().hex[:8]}"
+        self.second = f"{self.topic}-second"
         self.base = {
             "kafka": {"bootstrap_servers": addresses.kafka_bootstrap_servers},
             "schema_registry": {"url": addresses.schema_registry_url, "new_id_seconds": 0},
@@ -48,8 +49,9 @@ class Customers:
         }
         self.settings = self.configured()
         self.registry = SchemaRegistry.from_settings(self.settings.schema_registry)
-        tl.ensure_topic(self.settings.kafka, self.topic, 2)
-        self.key = self.registry.register(f"{self.topic}-key", json.dumps(KEY))
+        for topic in (self.topic, self.second):
+            tl.ensure_topic(self.settings.kafka, topic, 2)
+            self.key = self.registry.register(f"{topic}-key", json.dumps(KEY))
 
     def configured(self, **given):
         pipeline = {
@@ -66,11 +68,11 @@ class Customers:
             (self.folder / "conf" / f"{name}.yaml").write_text(yaml.safe_dump(content))
         return tl.load_settings("shop", {}, conf=self.folder / "conf")
 
-    def register(self, *columns, subject="value"):
+    def register(self, *columns, subject="value", topic=None):
         schema = envelope(*columns)
-        return self.registry.register(f"{self.topic}-{subject}", json.dumps(schema)), schema
+        return self.registry.register(f"{topic or self.topic}-{subject}", json.dumps(schema)), schema
 
-    def send(self, *records):
+    def send(self, *records, topic=None):
         """Send (version, partition, id, op, lsn, columns of the row); an op of None is a tombstone."""
         producer = Producer(tl.client_settings(self.settings.kafka))
         for version, partition, number, op, lsn, row in records:
@@ -81,7 +83,7 @@ class Customers:
                 sides = {"before": part} if op == "d" else {"after": part}
                 schema_id, schema = version
                 value = frame(schema_id, _encoded(schema, {"source": {"lsn": lsn}, "op": op} | sides))
-            producer.produce(self.topic, key=key, value=value, partition=partition)
+            producer.produce(topic or self.topic, key=key, value=value, partition=partition)
         assert producer.flush(120) == 0
 
     def ingest(self):
@@ -176,3 +178,27 @@ def test_a_table_follows_avro_over_crashes_new_columns_and_unknown_schemas(conne
     connected.sql(f"DELETE FROM {table} WHERE id = 3")
     shop.settings = shop.configured()
     assert not tl.audit_ingest(connected, shop.settings).ok
+
+
+@pytest.mark.slow("two runs of a query of two topics, and an audit")
+def test_each_of_several_topics_has_its_table_once_also_after_a_crash(connected, embedded, tmp_path):
+    shop = Customers(connected, embedded[1], tmp_path)
+    shop.settings = shop.configured(topic=f"{shop.topic},{shop.second}", table_path="/mnt/lake/{topic}")
+    topics = {shop.topic: ("name",), shop.second: ("name", "mail")}
+    for topic, columns in topics.items():
+        version = shop.register(*columns, topic=topic)
+        shop.send(
+            (version, 0, 1, "c", 1, {"name": "Ada"}),
+            (version, 1, 2, "c", 2, {"name": topic}),
+            (version, 0, 1, "d", 3, {}),
+            topic=topic,
+        )
+    shop.ingest()
+    crash_after_batch(tmp_path / "checkpoint", 0)
+    shop.ingest()
+    for topic, columns in topics.items():
+        rows = tl.create_view(connected, shop.settings.for_topic(topic)).collect()
+        assert [row.asDict() for row in rows] == [{"id": 2} | dict.fromkeys(columns) | {"name": topic}]
+    report = tl.audit_ingest(connected, shop.settings)
+    report.require_ok()
+    assert sum(partition.in_table for partition in report.partitions) == 4

@@ -301,7 +301,6 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"resume": "table"}, "resume"),
         ({"table_properties": "{delta.appendOnly: 'true'}"}, "delta.appendOnly"),
         ({"table_properties": "{DELTA.APPENDONLY: 'TRUE'}"}, "delta.appendOnly"),
-        ({"table_path": "'/mnt/lake/{topic}'"}, "{topic}"),
     ],
 )
 def test_rules_of_an_upsert_that_contradict_each_other_are_refused(load, given, named):
