@@ -32,6 +32,8 @@ _KEYS = {
     "ignore_null_updates": "changes.ignore_null_updates",
     "column_list": "changes.columns",
     "except_column_list": "changes.except_columns",
+    "track_history_column_list": "changes.history_columns",
+    "track_history_except_column_list": "changes.except_history_columns",
 }
 
 
@@ -64,6 +66,9 @@ class RowChanges:
                 ignore_null_updates=settings.ignore_null_updates,
                 column_list=settings.columns or None,
                 except_column_list=settings.except_columns,
+                stored_as_scd_type=settings.scd_type,
+                track_history_column_list=settings.history_columns or None,
+                track_history_except_column_list=settings.except_history_columns,
             )
 
     def columns(self, spark: SparkSession, decoded: StructType) -> StructType:

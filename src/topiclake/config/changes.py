@@ -44,11 +44,24 @@ class ChangeSettings(Section):
     columns: Names = ()
     #: Columns of records that the table does not have.
     except_columns: Names = ()
+    #: 1: the table has the newest row of each key. 2: it has all versions of each row, with `__START_AT` and
+    #: `__END_AT`; needs `order`.
+    scd_type: Literal[1, 2] = 1
+    #: Columns whose change begins a version. Empty: all.
+    history_columns: Names = ()
+    #: Columns whose change begins no version.
+    except_history_columns: Names = ()
 
     @model_validator(mode="after")
     def _check_together(self) -> ChangeSettings:
         if self.columns and self.except_columns:
             raise ValueError("columns excludes except_columns; set one of them")
+        if self.history_columns and self.except_history_columns:
+            raise ValueError("history_columns excludes except_history_columns; set one of them")
+        if self.scd_type == 2:
+            self._check_versions()
+        elif self.history_columns or self.except_history_columns:
+            raise ValueError("history_columns and except_history_columns belong to scd_type 2")
         if self.truncates and not self.order:
             raise ValueError(
                 "truncates needs order, since a truncate has no key and its partition does not order it; set "
@@ -59,6 +72,12 @@ class ChangeSettings(Section):
                 "deletes: none belongs to envelope none, since Debezium's records say what they delete"
             )
         return self
+
+    def _check_versions(self) -> None:
+        if not self.order:
+            raise ValueError("scd_type 2 needs order, whose values are the ends of versions")
+        if self.truncates:
+            raise ValueError("truncates belongs to scd_type 1")
 
     @property
     def keeps_tombstones(self) -> bool:

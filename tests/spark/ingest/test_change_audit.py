@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
 from tests.support.local_rows import local_rows
+from topiclake.changes.tables import current_rows
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.ingest.audit import changes
@@ -103,6 +104,35 @@ def test_the_audit_after_a_restart_ignores_only_quarantined_records_from_before(
     check(resume="restart")
     noted = resumptions.read_rows(spark, shop.target.checkpoint).orderBy("offset").collect()
     assert noted == [("shop", True, 0, 0), ("shop", True, 0, 1)]
+
+
+@pytest.mark.slow("two MERGEs, and two audits")
+def test_the_audit_finds_each_change_in_a_table_of_all_versions(spark, tmp_path):
+    versions = ROWS.replace(", truncates: \"op = 't'\"", ", scd_type: 2")
+    shop = Pipeline(spark, tmp_path, versions)
+    records = [
+        change(0, 0, 1, "Ada", 1),
+        change(0, 1, 1, "Ada", 5),
+        change(1, 0, 2, "Cem", 2),
+        change(0, 2, 1, None, 9, "d"),
+        change(0, 3, 1, "late", 3),
+        (0, 4, None, {"at": 1}),
+    ]
+    for number, batch in enumerate((records[:4], records[4:])):
+        shop.write(shop.records(batch), number)
+    rows = current_rows(delta.read(spark, shop.target.table)).orderBy("id", "__START_AT").collect()
+    assert [(row["id"], row["name"], row["__START_AT"], row["__END_AT"]) for row in rows] == [
+        (1, "Ada", 1, 3),
+        (1, "late", 3, 5),
+        (1, "Ada", 5, 9),
+        (2, "Cem", 2, None),
+    ]
+    assert counted(shop, records) == {"in_kafka": 6, "in_table": 5, "deleted": 1, "quarantined": 1}
+    table = f"delta.`{shop.target.table}`"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE name = 'late'")
+    spark.sql(f"DELETE FROM {table} WHERE __START_AT = 9")
+    found = counted(shop, records)
+    assert {name: found.get(name) for name in FAULTS} == {"missing": 1, "doubled": 1, "unknown": None}
 
 
 @pytest.mark.thorough("further reasons of a missing row")

@@ -293,6 +293,17 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"changes": "{keys: [id], deletes: none, truncates: a}"}, "order"),
         ({"changes": "{keys: [id], deletes: none, envelope: debezium}"}, "deletes"),
         ({"changes": "{keys: [id], sequence_by: a}"}, "allowed: columns"),
+        ({"changes": "{keys: [id], deletes: none, scd_type: 2}"}, "order"),
+        ({"changes": "{keys: [id], deletes: none, order: [at], scd_type: 3}"}, "scd_type"),
+        ({"changes": "{keys: [id], deletes: none, order: [at], scd_type: 2, truncates: a}"}, "truncates"),
+        ({"changes": "{keys: [id], deletes: none, order: [at], history_columns: [a]}"}, "scd_type 2"),
+        (
+            {
+                "changes": "{keys: [id], deletes: none, order: [at], scd_type: 2, history_columns: [a], "
+                "except_history_columns: [b]}"
+            },
+            "except_history_columns",
+        ),
         ({"changes": "{order: [at]}", "key": "avro"}, "changes.order at"),
         ({"kafka_column": "false"}, "kafka_fields"),
         ({"kafka_fields": "offset"}, "kafka_fields"),

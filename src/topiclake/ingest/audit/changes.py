@@ -2,7 +2,8 @@
 
 The comparison reads Kafka again. It uses the code that decodes records and finds their key, order and
 operation, and none of the code that merges batches. For each change, the table must have a row of its key
-that is as new as the change. So each lost change is found, without the history of the table.
+that is as new as the change. So each lost change is found, without the history of the table. A table of all
+versions (SCD type 2) must have each change itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION, Order
 from topiclake.changes.pipeline import RowChanges
-from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows, named
+from topiclake.changes.rows import DELETED, END, OPERATION_FIELD, REASON_FIELD, ChangeRows, named
 from topiclake.changes.rules import PROPERTY
 from topiclake.changes.truncates import Truncate
 from topiclake.delta import table as delta
@@ -30,7 +31,7 @@ def row_locations(spark: SparkSession, path: str) -> DataFrame:
     """Return the offsets of the changes that the rows of a table have.
 
     A truncate deletes many rows, and its offset is returned once. If a key has rows of several changes, the
-    newest offset is returned once more.
+    newest offset is returned once more, except in a table of all versions.
 
     Returns:
         `partition INT, offset BIGINT, location INT`.
@@ -50,6 +51,9 @@ def row_locations(spark: SparkSession, path: str) -> DataFrame:
     position = F.struct(*(f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET))).alias("position")
     changed = table.where(F.col(CDC_COLUMN).isNotNull())
     is_deleted = F.col(f"{CDC_COLUMN}.{DELETED}")
+    if END in table.columns:
+        location = F.when(is_deleted, DELETION).otherwise(IN_TABLE).alias("location")
+        return changed.select(position, location).select("position.*", "location")
     live, deleted = changed.where(~is_deleted).select(position), changed.where(is_deleted).select(position)
     has_key = reduce(Column.__or__, (named(key).isNotNull() for key in keys))
     by_key = changed.where(has_key).groupBy(*map(named, keys))
@@ -80,6 +84,11 @@ def change_locations(decoded: DataFrame, table: DataFrame, changes: RowChanges) 
     rows = ChangeRows.of(decoded, rules)
     order, keys = rows.order, list(rules.keys)
     prepared = rows.prepare(decoded)
+    position = [f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET)]
+    if rules.has_versions:
+        return prepared.where(F.col(OPERATION_FIELD) == SKIP).select(
+            *position, F.lit(SKIPPED).alias("location")
+        )
     last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
     records = prepared.where(F.col(REASON_FIELD).isNull()).select(
         *map(named, keys), CDC_COLUMN, F.col(OPERATION_FIELD).alias(_OPERATION)
@@ -97,7 +106,6 @@ def change_locations(decoded: DataFrame, table: DataFrame, changes: RowChanges) 
     live = table.where(~F.col(f"{CDC_COLUMN}.{DELETED}")).agg(F.min(order.key()).alias(_OLDEST))
     joined = joined.crossJoin(F.broadcast(live))
     location = F.when(F.col(_OPERATION) == SKIP, SKIPPED).when(_is_superseded(order, last), SUPERSEDED)
-    position = [f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET)]
     return joined.select(*position, location.alias("location")).where("location IS NOT NULL")
 
 
