@@ -18,6 +18,8 @@ _THREADS = "tests/unit/schema_registry/test_threads.py"
 _LATE = "tests/integration/sinks/test_late.py"
 _CHANGES = "tests/spark/changes/test_rows.py"
 _CHANGE_BATCH = "tests/spark/ingest/test_change_batch.py"
+_TOPIC_CHANGES = "tests/integration/ingest/test_changes.py"
+_CHANGE_AUDIT = "tests/spark/ingest/test_change_audit.py"
 _BOMBS = "tests/spark/formats/test_bombs.py"
 _NEWEST_CHANGE = "the_newest_change_of_each_key_is_its_row_however_changes_arrive"
 _WAITS = "a_running_query_waits_for_its_registry_and_goes_on_by_itself"
@@ -606,7 +608,7 @@ FAULTS = (
         "ingest/audit/changes",
         "superseded = (change < old) | is_purged",
         "superseded = F.lit(True)",
-        "tests/spark/ingest/test_change_audit.py",
+        _CHANGE_AUDIT,
         "the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault",
     ),
     Fault(
@@ -624,5 +626,37 @@ FAULTS = (
         "F.col(NEW) & ~F.col(_STORED)",
         "tests/spark/changes/test_history.py",
         "late_changes_rewrite_the_history_of_a_row",
+    ),
+    Fault(
+        "the audit finds a lost version",
+        "ingest/audit/changes",
+        "prepared.where(F.col(OPERATION_FIELD) == SKIP)",
+        "prepared",
+        _CHANGE_AUDIT,
+        "the_audit_finds_each_change_in_a_table_of_all_versions",
+    ),
+    Fault(
+        "records without Debezium's envelope are refused",
+        "formats/envelope",
+        "_OP not in kinds or not isinstance(kinds.get(_AFTER), StructType)",
+        "False",
+        "tests/spark/changes/test_debezium.py",
+        "records_without_the_envelope_are_refused",
+    ),
+    Fault(
+        "offsets that begin again do not order changes",
+        "streaming/lost_offsets",
+        "settings.pipeline.orders_changes_by_offset and any(",
+        "False and any(",
+        _TOPIC_CHANGES,
+        "changes_that_offsets_order_continue_with_no_other_topic",
+    ),
+    Fault(
+        "changes that offsets order are restarted with their topic only",
+        "ingest/start_check",
+        "if not pipeline.orders_changes_by_offset:",
+        "if pipeline.changes is not None:",
+        _TOPIC_CHANGES,
+        "changes_that_offsets_order_continue_with_no_other_topic",
     ),
 )
