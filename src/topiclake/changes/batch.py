@@ -70,6 +70,10 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
     with ExitStack() as caches:
         prepared = caches.enter_context(cached(refused(source.prepare(rows), table.schema, properties)))
         counts = Counts.of(prepared, order)
+        if counts.unavailable and not rules.has_versions:
+            # Merged and rejected changes must fit one version of the table. After a commit of another writer,
+            # Spark computes cached rows again.
+            table = delta.read(rows.sparkSession, path, delta.latest_version(rows.sparkSession, path))
         last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
         is_valid = F.col(REASON_FIELD).isNull()
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))

@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.spark.changes.target import Target
+from tests.support.local_rows import local_rows
 from topiclake.changes import lookup
+from topiclake.changes.batch import resolved
 from topiclake.delta import table as delta
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -41,6 +43,17 @@ def test_no_value_that_is_older_than_a_deletion_survives(spark, tmp_path):
     batch = [(1, None, "d", 14, (0, 14)), (1, None, "c", 15, (0, 15)), (2, None, "u", 16, (0, 16))]
     target.write(batch, 0)
     assert target.current("id", "a", "note") == {1: (None, None), 2: (1, "n"), None: (1, "n")}
+
+
+@pytest.mark.thorough("a replay between two jobs of a batch")
+def test_a_change_is_merged_or_rejected_though_a_replay_brings_its_row_meanwhile(spark, tmp_path):
+    rules = {"keys": ("id",), "envelope": "debezium_flat", "sequence_by": ("__lsn",)}
+    target = Target(spark, tmp_path, FLAT, **rules).ensure()
+    rows = local_rows(spark, [(1, "Ada", UNAVAILABLE, "u", 9, [], (0, 9))], FLAT)
+    with resolved(rows, target.table, target.rules) as changes:
+        assert changes.rejections == 1
+        target.write([(1, "Eve", "n", "c", 2, [], (0, 2))], 0, writer="replay")
+        assert changes.merged.isEmpty()
 
 
 @pytest.mark.thorough("each order of deletions and truncates")
