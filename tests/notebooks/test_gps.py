@@ -285,6 +285,7 @@ def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch)
     assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
 
 
+@pytest.mark.thorough("an unavailable registry is tested in test_init")
 def test_an_unreachable_registry_is_named(cells, free_port, monkeypatch) -> None:
     monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", f"http://127.0.0.1:{free_port}")
     sentence = refused(SchemaRegistryError, cells.ingest)

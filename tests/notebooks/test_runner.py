@@ -360,6 +360,7 @@ def test_a_kernel_that_has_ended_is_not_waited_for_if_its_report_was_read_before
     asyncio.run(ended())
 
 
+@pytest.mark.thorough("one Ctrl-C is tested")
 def test_an_interrupted_run_names_its_page_in_one_line(write, home):
     shown = io.StringIO()
     notebook = write(f"import os, time\nos.kill({os.getpid()}, 2)\ntime.sleep(600)")

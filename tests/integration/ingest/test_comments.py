@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.support.numbers_topic import Numbers, right
 
 
+@pytest.mark.thorough("comments are no part of the records")
 def test_what_a_schema_says_of_its_fields_is_the_comment_of_table_and_columns(connected, tmp_path):
     numbers = Numbers(connected, tmp_path)
     numbers.topic("a")

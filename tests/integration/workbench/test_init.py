@@ -228,7 +228,7 @@ def test_a_service_that_does_not_answer_is_named(shop, tmp_path, monkeypatch):
     services = {"bootstrap": NOWHERE, "registry": "http://127.0.0.1:9", "into": str(tmp_path / "lake")}
     before = shop.files()
     with monkeypatch.context() as impatient:
-        impatient.setattr("topiclake.kafka.offsets.TIMEOUT_SECONDS", 1)
+        impatient.setattr("topiclake.kafka.admin.TIMEOUT_SECONDS", 1)
         with pytest.raises(KafkaError, match=f"the broker at {NOWHERE} does not answer"):
             shop.create(**services)
     shop.send(b"text")

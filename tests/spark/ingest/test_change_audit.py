@@ -85,6 +85,7 @@ def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
     assert counted(shop, records) == right
 
 
+@pytest.mark.thorough("a restart is tested in test_changes")
 def test_the_audit_after_a_restart_ignores_only_quarantined_records_from_before(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)
     (tmp_path / "c" / "offsets").mkdir()

@@ -75,6 +75,7 @@ def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch, crash):
     assert (counts["quarantined"], total) == (2, len(records))
 
 
+@pytest.mark.thorough("a repeated batch is tested with its rows")
 @pytest.mark.slow("a MERGE")
 def test_a_repeated_batch_reports_the_merged_changes_again(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)

@@ -446,6 +446,7 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     assert [tuple(row) for row in bad] == [(headers,)]
 
 
+@pytest.mark.thorough("a setting, by the code of quarantined tombstones")
 def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, whole, kafka_records):
     target = with_schemas(target, layout=Layout(skips_tombstones=True))
     registered_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
