@@ -62,7 +62,7 @@ wheel: setup  ## build the wheel into dist/, with the project's files and the ja
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup  ## the tests that every change must pass (about twenty minutes on two cores)
+test: setup  ## the tests that every change must pass (about seventeen minutes on two cores)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
 test-all: setup chromium databases prometheus  ## every test (over an hour on two cores; installs Debian packages as root)

@@ -92,6 +92,7 @@ dbutils.fs.unmount("/mnt/lake")
 """
 
 
+@pytest.mark.slow("a cold JVM")
 def test_a_notebook_with_text_python_and_sql_runs_on_spark_and_returns_its_exit_value(
     run, home, terminal, tmp_path
 ):

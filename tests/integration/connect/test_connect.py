@@ -169,6 +169,7 @@ for scd_type in (1, 2):
     assert len(newest) == len({row["ip"] for row in all_changes})
 
 
+@pytest.mark.slow("a Spark Connect server starts for this file")
 def test_a_repeated_append_and_a_repeated_merge_change_nothing_on_spark_connect(
     tmp_path, connect_server, spark
 ):

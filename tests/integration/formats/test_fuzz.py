@@ -322,6 +322,7 @@ def check(spark, target, schemas, sent):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow("2,000 records of twenty schemas")
 @pytest.mark.parametrize(
     ("groups", "part"),
     [

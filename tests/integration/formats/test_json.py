@@ -143,6 +143,7 @@ def another_start(target):
     return replace(target, start=uuid4().hex)
 
 
+@pytest.mark.slow("three batches, and the starts that are refused between them")
 def test_batches_land_once_after_a_crash_as_they_were_begun_and_where_spark_loses_their_counts(
     hits, begun, monkeypatch, caplog
 ):

@@ -109,6 +109,7 @@ def lose_quarantine_of_last_batch(numbers):
     quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
 
 
+@pytest.mark.slow("two ingests and an audit")
 def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue(copied):
     lose_quarantine_of_last_batch(copied)
     copied.lose_checkpoint()
