@@ -82,11 +82,11 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
         rejected = prepared.where(~is_valid)
         if counts.moved:
             changes = caches.enter_context(cached(unavailable.moved(changes, table, rules, order)))
-        if counts.unavailable and not rules.has_versions:
-            changes, unknown = unavailable.resolved(changes, table, rules, order, last)
         if rules.has_versions:
             result, unknown = versions(changes, table, rules, order)
         else:
+            if counts.unavailable:
+                changes, unknown = unavailable.resolved(changes, table, rules, order, last)
             truncated = None if last is None else last.literal
             result = newest(
                 changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0

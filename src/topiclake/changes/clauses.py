@@ -12,7 +12,7 @@ from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rows import DELETED, END, START, data_columns
 from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
-from topiclake.delta.table import literal, quoted
+from topiclake.delta.table import quoted, struct
 
 
 def same_row(rules: ChangeRules, order: Order) -> list[str]:
@@ -113,16 +113,13 @@ def _conformed(value: str, kind: DataType, united: DataType, depth: int = 0) -> 
         return value
     if isinstance(kind, StructType) and isinstance(united, StructType):
         own = {field.name.lower(): field for field in kind}
-        fields = []
+        fields = dict.fromkeys(united.fieldNames(), "NULL")
         for field in united:
             found = own.get(field.name.lower())
-            inner = (
-                "NULL"
-                if found is None
-                else _conformed(f"{value}.{quoted(found.name)}", found.dataType, field.dataType, depth)
-            )
-            fields.append(f"{literal(field.name)}, {inner}")
-        return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+            if found is not None:
+                inner = f"{value}.{quoted(found.name)}"
+                fields[field.name] = _conformed(inner, found.dataType, field.dataType, depth)
+        return f"IF({value} IS NULL, NULL, {struct(fields)})"
     if isinstance(kind, ArrayType) and isinstance(united, ArrayType):
         element = _conformed(f"e{depth}", kind.elementType, united.elementType, depth + 1)
         return f"transform({value}, e{depth} -> {element})"

@@ -96,7 +96,7 @@ class ChangeRows:
         ]
         if envelope.old_key is not None:
             kinds = rows.select(*(column.alias(name) for name, column in keys.items())).schema
-            change.append(F.from_json(envelope.old_key, _nullable(kinds)).alias(OLD_KEY.split(".")[1]))
+            change.append(F.from_json(envelope.old_key, _nullable(kinds)).alias("old_key"))
         cdc = [*self.order.values(), *self._deletion(is_deletion)]
         if self.rules.has_versions:
             columns.append(self._start().alias(START))

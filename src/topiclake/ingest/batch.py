@@ -10,9 +10,24 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from topiclake.delta import table as delta
 from topiclake.ingest.targets import Target, report_counts
-from topiclake.streaming import batch_offsets, observation
+from topiclake.streaming import batch_offsets, checkpoint, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
+
+
+def offsets_of(target: Target, spark: SparkSession, batch_id: int, resumed_offsets: Ranges | None) -> Ranges:
+    """Return the offsets of a batch of a topic.
+
+    Args:
+        target: The tables of the topic.
+        spark: The session of the query.
+        batch_id: Spark's number of the batch.
+        resumed_offsets: The offsets of an older batch; None for a batch of the running query.
+    """
+    if resumed_offsets is not None:
+        return resumed_offsets
+    ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
+    return batch_offsets.of_topic(ranges, target.topic)
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.batch import Batch
+from topiclake.ingest.batch import Batch, offsets_of
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.rejected_records import first_error
 from topiclake.ingest.row_decoder import DeclaredDecoder, RegisteredDecoder, RowDecoder
 from topiclake.ingest.targets import Target, report_earlier_counts, writer_name
-from topiclake.streaming import batch_offsets, checkpoint, observation
+from topiclake.streaming import batch_offsets, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
 from topiclake.streaming.row_cache import cached
@@ -103,15 +103,12 @@ def write(
         ConfigError: The changes have other keys or another order than the rows of the table.
         IngestError: The table has a batch of this number with other offsets.
     """
-    spark, offsets = records.sparkSession, resumed_offsets
+    spark, is_resumed = records.sparkSession, resumed_offsets is not None
     key = target.checkpoint, target.topic
     if key not in _states or _states[key].name != target.start:
         _states[key] = _State(target.start, _decoder(spark, target, values))
     state = _states[key]
-    if offsets is None:
-        all_ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
-        offsets = batch_offsets.of_topic(all_ranges, target.topic)
-    writer, is_resumed = writer_name(target, spark), resumed_offsets is not None
+    offsets, writer = offsets_of(target, spark, batch_id, resumed_offsets), writer_name(target, spark)
     batch = _ChangeBatch(target, writer, records, batch_id, offsets, state, changes, is_resumed)
     delta.write_with_retries(partial(_write, batch), state.decoder.refresh)
 

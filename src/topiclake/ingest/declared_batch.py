@@ -19,7 +19,7 @@ from topiclake.delta import table as delta
 from topiclake.errors import IngestError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import quarantine_rows
-from topiclake.ingest.batch import Batch
+from topiclake.ingest.batch import Batch, offsets_of
 from topiclake.ingest.targets import Target, report_earlier_counts, writer_name
 from topiclake.kafka import source as kafka_source
 from topiclake.reasons import OK
@@ -33,7 +33,7 @@ from topiclake.sources.declared_rows import (
     valid_rows,
 )
 from topiclake.sources.table_snapshot import NO_TABLE, TableSnapshot, read_snapshot
-from topiclake.streaming import batch_offsets, checkpoint, observation
+from topiclake.streaming import batch_offsets, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
 
@@ -96,9 +96,8 @@ def write(
         DecodeError: A record cannot be decoded, in mode FAILFAST. A caller that waits for the query gets it.
         IngestError: The table has a batch of this number with other offsets.
     """
-    spark, offsets = records.sparkSession, resumed_offsets
-    if offsets is None:
-        offsets = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
+    spark = records.sparkSession
+    offsets = offsets_of(target, spark, batch_id, resumed_offsets)
     state = _states.get(target.checkpoint)
     if state is None or state.name != target.start:
         state = _TableState(target.start, target.snapshot or read_snapshot(spark, target.table) or NO_TABLE)

@@ -23,12 +23,13 @@ from pyspark.sql import functions as F
 from topiclake.delta import table as delta
 from topiclake.formats.codec import Codecs
 from topiclake.ingest import rejected_records
+from topiclake.ingest.batch import offsets_of
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.registered_records import RegisteredBatch, TopicState
 from topiclake.ingest.targets import LATE, Target, report_earlier_counts, writer_name
 from topiclake.schema_registry.wire_format import SchemaKey
 from topiclake.sources import registered_rows
-from topiclake.streaming import batch_offsets, checkpoint, observation
+from topiclake.streaming import batch_offsets, observation
 from topiclake.streaming.batch_counts import TableCount
 from topiclake.streaming.checkpoint import Ranges
 
@@ -54,10 +55,7 @@ def write(
     """
     spark = records.sparkSession
     state = _state_of(target, spark)
-    offsets = resumed_offsets
-    if offsets is None:
-        all_ranges = checkpoint.ranges(spark, target.checkpoint, batch_id, target.start)
-        offsets = batch_offsets.of_topic(all_ranges, target.topic)
+    offsets = offsets_of(target, spark, batch_id, resumed_offsets)
     batch = RegisteredBatch(
         target, state.writer, records, batch_id, offsets, state, is_resumed=resumed_offsets is not None
     )

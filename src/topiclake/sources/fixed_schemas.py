@@ -67,8 +67,8 @@ def looked_up_rows(records: DataFrame, topic_schemas: TopicSchemas, layout: Layo
     schemas = {part: topic_schemas.listed(part, refresh=True) for part in topic_schemas.subjects}
     codecs = _united(records.sparkSession, topic_schemas, schemas)
     late = registered_rows.tally(records, codecs, layout).late
-    found = {part: schemas[part] | topic_schemas.registry.by_ids(keys)[0] for part, keys in late.items()}
     if any(late.values()):
+        found = {part: schemas[part] | topic_schemas.registry.by_ids(keys)[0] for part, keys in late.items()}
         codecs = _united(records.sparkSession, topic_schemas, found)
     decoded = registered_rows.decode(records, codecs, layout)
     return registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, layout))
