@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.services import databases
 from tests.support.pages import page_blocks
+from tests.support.selection import thorough_for
 from topiclake.schema_registry.wire_format import frame
 from workbench.dbutils import DBUtils
 
@@ -126,12 +127,7 @@ def test_the_example_of_a_public_name_runs(world, name):
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.thorough("docstrings and tests make the same calls"))
-        if page in ("changes.md", "transforms.md")
-        else page
-        for page in PAGES
-    ],
+    thorough_for(("changes.md", "transforms.md"), PAGES, "docstrings and tests make the same calls"),
 )
 def test_the_example_of_a_page_runs(world, page):
     run_example(world, "tl.", "".join(page_blocks(page, "python")))

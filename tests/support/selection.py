@@ -72,6 +72,12 @@ def pytest_fixture_setup(
     return result
 
 
+def thorough_for(some: Sequence[str], values: Iterable[str], reason: str) -> list[object]:
+    """Return the values of a test's parameter; only `make test-all` runs it for some of them."""
+    mark = pytest.mark.thorough(reason)
+    return [pytest.param(value, marks=mark) if value in some else value for value in values]
+
+
 def always_runs(file: Path, test: str = "") -> bool:
     """Return whether `make test` runs the test, or any test of the file where none is named.
 

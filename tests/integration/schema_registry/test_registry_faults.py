@@ -13,6 +13,7 @@ import fastavro
 import pytest
 
 from tests.services.fault_proxy import FaultProxy
+from tests.support.selection import thorough_for
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import ConfigError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.formats.avro.codec import AvroCodec
@@ -108,13 +109,7 @@ def test_a_cold_client_waits_for_the_answer_and_asks_at_most_five_times_a_minute
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(fault, marks=pytest.mark.thorough("a cold client meets each slow answer, above"))
-        if fault in ("hang", "trickle")
-        else fault
-        for fault in FAULTS
-    ],
+    "fault", thorough_for(("hang", "trickle"), FAULTS, "a cold client meets each slow answer, above")
 )
 def test_after_its_patience_it_is_an_error_never_an_unknown_schema(
     fault, make, proxy, time_, schema_id, subject

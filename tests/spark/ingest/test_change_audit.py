@@ -48,6 +48,11 @@ def counted(shop, records):
     return {name: number for name, number in sums.items() if number}
 
 
+def faults(shop, records):
+    """Return the counts of the audit that should be zero, and are not."""
+    return {name: number for name, number in counted(shop, records).items() if name in FAULTS}
+
+
 @pytest.mark.slow("a MERGE, and two audits")
 def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spark, tmp_path):
     shop, records = customers(spark, tmp_path)
@@ -63,8 +68,7 @@ def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spa
     # One of each kind, in the rows of different keys.
     spark.sql(f"DELETE FROM {table} WHERE id = 2")
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4")
-    found = counted(shop, records)
-    assert {name: found.get(name) for name in FAULTS} == {"missing": 2, "doubled": 1, "unknown": None}
+    assert faults(shop, records) == {"missing": 2, "doubled": 1}
 
 
 @pytest.mark.thorough("the faults one by one, and the table right after each")
@@ -73,14 +77,13 @@ def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
     shop, records = customers(spark, tmp_path)
     right = counted(shop, records)
     table = f"delta.`{shop.target.table}`"
-    for statement, faults in (
+    for statement, expected in (
         (f"DELETE FROM {table} WHERE id = 2", {"missing": 2}),
         (f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4", {"doubled": 1}),
         (f"UPDATE {table} SET _cdc.offset = -1 WHERE id = 4", {"missing": 1, "unknown": 1}),
     ):
         spark.sql(statement)
-        found = counted(shop, records)
-        assert {name: number for name, number in found.items() if name in FAULTS} == faults
+        assert faults(shop, records) == expected
         spark.sql(f"RESTORE {table} TO VERSION AS OF 1")
     assert counted(shop, records) == right
 
@@ -132,8 +135,7 @@ def test_the_audit_finds_each_change_in_a_table_of_all_versions(spark, tmp_path)
     table = f"delta.`{shop.target.table}`"
     spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WHERE name = 'late'")
     spark.sql(f"DELETE FROM {table} WHERE __START_AT = 9")
-    found = counted(shop, records)
-    assert {name: found.get(name) for name in FAULTS} == {"missing": 1, "doubled": 1, "unknown": None}
+    assert faults(shop, records) == {"missing": 1, "doubled": 1}
 
 
 @pytest.mark.thorough("further reasons of a missing row")
@@ -156,4 +158,4 @@ def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
     assert not FAULTS & right.keys()
     assert (right["in_kafka"], right["deleted"], right["superseded"]) == (6, 2, 4)
     spark.sql(f"DELETE FROM delta.`{shop.target.table}` WHERE _cdc.deleted")
-    assert not FAULTS & counted(shop, records).keys()
+    assert faults(shop, records) == {}
