@@ -66,9 +66,10 @@ def consume(
         raise PlatformError(
             "the console consumer's jars are missing", "python -m workbench doctor", folder=str(fetched)
         )
-    os.environ.update(services.environment(home))
     conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
-    settings = load_settings(first_pipeline(conf), {**parameters, "topic": topic}, secrets=secrets, conf=conf)
+    topic_parameters = {**parameters, "topic": topic}
+    with services.exported(home):
+        settings = load_settings(first_pipeline(conf), topic_parameters, secrets=secrets, conf=conf)
     kafka = settings.kafka
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
         raise PlatformError(

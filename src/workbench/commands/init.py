@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -77,22 +76,22 @@ def create_pipeline(home: Home, request: Request) -> CreatedPipeline:
     env = request.env or (request.name if request.bootstrap else LOCAL)
     texts = _environment(conf, env, request)
     root = _storage_root(request.into)
-    os.environ.update(services.environment(home))
-    stored = Secrets(conf, Redactor())
+    with services.exported(home):
+        stored = Secrets(conf, Redactor())
 
-    def read(scope: str, key: str) -> str:
-        return request.logins[key] if key in request.logins else stored.get(scope, key)
+        def read(scope: str, key: str) -> str:
+            return request.logins[key] if key in request.logins else stored.get(scope, key)
 
-    pipeline = conf / "pipelines" / f"{request.name}.yaml"
-    # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
-    texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, "", 0))
-    settings = _load(conf, texts, request.name, read)
-    require_writable(resolve_table(settings.storage, settings.pipeline.location))
-    registry = SchemaRegistry.from_settings(settings.schema_registry)
-    sample = read_sample(settings.kafka, registry, request.topic)
-    proposal = propose(request, sample, registry)
-    texts[pipeline] = _pipeline_text(request, env, root, proposal)
-    _load(conf, texts, request.name, read)
+        pipeline = conf / "pipelines" / f"{request.name}.yaml"
+        # The pipeline's keys are not known yet: only the settings of broker, registry and storage are used.
+        texts[pipeline] = _pipeline_text(request, env, root, Proposal({}, "", 0))
+        settings = _load(conf, texts, request.name, read)
+        require_writable(resolve_table(settings.storage, settings.pipeline.location))
+        registry = SchemaRegistry.from_settings(settings.schema_registry)
+        sample = read_sample(settings.kafka, registry, request.topic)
+        proposal = propose(request, sample, registry)
+        texts[pipeline] = _pipeline_text(request, env, root, proposal)
+        _load(conf, texts, request.name, read)
     logins = {} if request.scope else request.logins
     secrets = {conf / "secrets" / env / key: secret for key, secret in logins.items()}
     # The pipeline is written last, since it makes the other files count.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from subprocess import Popen
 
 from psutil import Process
@@ -132,6 +133,19 @@ def environment(home: Home) -> dict[str, str]:
     """Return this process's variables, over those of the running services."""
     running = addresses(home)
     return (running.environment() if running else {}) | os.environ
+
+
+@contextmanager
+def exported(home: Home) -> Iterator[None]:
+    """Set the variables of the running services in this process, for files of conf/ that name them."""
+    variables = environment(home)
+    added = variables.keys() - os.environ.keys()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _addresses(home: Home, state: State) -> Addresses:

@@ -221,15 +221,14 @@ def environment_secret(scope: str, key: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Lake]:
-    home = Home(tmp_path_factory.mktemp("s3"), REPOSITORY)
+def lake(embedded: tuple[Home, Addresses], pytestconfig: pytest.Config) -> Iterator[Lake]:
+    home, _ = embedded
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         addresses = services.up(home, print, extras=["s3", "azure"])  # its progress is seen
     jvm = WarmJvm(home.folder, REPOSITORY, addresses.environment())
     yield Lake(home, addresses, S3Gateway(home), Azurite(home), addresses.extras["WORKBENCH_S3"], jvm)
     jvm.stop()
-    services.down(home)
 
 
 @pytest.mark.thorough("a kill on a folder is in test_crashes, an ingest on each store below")
@@ -277,7 +276,7 @@ def check_cells(lake: Lake, given: Sequence[str]) -> None:
     assert len([speed for speed in speeds.values() if speed > 0]) == len(speeds) - 1
 
 
-@pytest.mark.slow("broker, registry and both stores start for this file")
+@pytest.mark.slow("both stores start for this file")
 @pytest.mark.parametrize("store", ["s3", "wasbs"])
 def test_an_ingest_lands_on_each_store(lake: Lake, store: str) -> None:
     environment, *_ = lake.parameters(store)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.services.control import addresses, down, start_services, status, up
+from workbench.services.control import addresses, down, exported, start_services, status, up
 from workbench.services.service import Addresses
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
@@ -91,24 +92,43 @@ def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: 
     assert {one.state for one in status(home)} == {"stopped"}
 
 
-def test_the_registry_speaks_confluents_api_and_up_is_idempotent(home: Home) -> None:
-    found = up(home)
+def test_the_registry_speaks_confluents_api_and_up_is_idempotent(embedded: tuple[Home, Addresses]) -> None:
+    home, found = embedded
     pids = [one.pid for one in status(home)]
-    assert up(home) == found
+    again = up(home)
+    # The tests of this session may have started stores meanwhile.
+    assert (again.kafka_bootstrap_servers, again.schema_registry_url) == (
+        found.kafka_bootstrap_servers,
+        found.schema_registry_url,
+    )
     assert [one.pid for one in status(home)] == pids
 
     client = SchemaRegistryClient({"url": found.schema_registry_url})
-    schema_id = register(found, "events-value", SCHEMA)
-    assert register(found, "others-value", SCHEMA) == schema_id
+    events, others = f"events-{uuid4()}-value", f"others-{uuid4()}-value"
+    schema_id = register(found, events, SCHEMA)
+    assert register(found, others, SCHEMA) == schema_id
     assert client.get_schema(schema_id).schema_str is not None
-    assert client.get_versions("events-value") == [1]
-    assert client.get_latest_version("events-value").schema_id == schema_id
+    assert client.get_versions(events) == [1]
+    assert client.get_latest_version(events).schema_id == schema_id
     with pytest.raises(SchemaRegistryError) as caught:
         client.get_schema(99999)
     assert (caught.value.http_status_code, caught.value.error_code) == (404, 40403)
     answer = requests.get(f"{found.schema_registry_url}/subjects/none-value/versions", timeout=120)
     assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
-    assert client.get_subjects() == ["events-value", "others-value"]
+    assert {events, others} <= set(client.get_subjects())
+
+
+def test_variables_of_the_services_are_set_for_a_block(embedded: tuple[Home, Addresses], monkeypatch) -> None:
+    home, found = embedded
+    for name in found.environment():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORKBENCH_KAFKA", "another:9092")
+    before = dict(os.environ)
+    with exported(home):
+        set_here = {name: value for name, value in os.environ.items() if name not in before}
+        assert os.environ["WORKBENCH_KAFKA"] == "another:9092"
+        assert set_here["WORKBENCH_SCHEMA_REGISTRY"] == found.schema_registry_url
+    assert dict(os.environ) == before
 
 
 @pytest.mark.thorough("two workers of this suite have two homes")
