@@ -88,10 +88,13 @@ class FileSystem:
 
 
 class Secrets:
-    """Scopes without a secret."""
+    """Secrets of the environment's variables."""
 
     def get(self, scope: str, key: str) -> str:
-        raise KeyError(f"Secret does not exist with scope: {scope} and key: {key}")
+        secret = os.environ.get(f"TOPICLAKE_SECRET_{scope}_{key}".upper().replace("-", "_"))
+        if secret is None:
+            raise KeyError(f"Secret does not exist with scope: {scope} and key: {key}")
+        return secret
 
 
 class Notebook:

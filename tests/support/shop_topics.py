@@ -81,7 +81,7 @@ def rows_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
         if change.value["op"] == "d":
             rows.pop(key, None)
             continue
-        row = {name: _plain(name, value) for name, value in change.value["after"].items()}
+        row = plain_row(change.value["after"])
         old = change.headers.get("__debezium.oldkey", change.key)
         before = last.get(tuple(old[name] for name in KEYS[table]), {})
         for name, value in row.items():
@@ -99,6 +99,11 @@ def _order(change: Change) -> tuple[int, int]:
 def plain_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of the database: numbers and moments as Debezium's defaults have them."""
     return [{name: _stored(value) for name, value in row.items()} for row in rows]
+
+
+def plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of Debezium's values, as `plain_rows` writes it."""
+    return {name: _plain(name, value) for name, value in row.items()}
 
 
 def _stored(value: object) -> object:

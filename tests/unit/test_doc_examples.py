@@ -54,6 +54,10 @@ OTHER_BLOCKS = {
     ("change-data-source.md", "import os"): "tests/integration/workbench/test_postgres.py",
     (
         "change-data-source.md",
+        "python -m workbench job run cdc_orders -p changes=2000",
+    ): "tests/notebooks/test_shop.py",
+    (
+        "change-data-source.md",
         "from workbench.host.home import Home",
     ): "tests/integration/workbench/test_postgres.py",
     ("databricks.md", "make wheel"): "it needs Databricks",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from topiclake.errors import DatabaseError
+from topiclake.errors import ConfigError, DatabaseError
 
 #: Each table after the tables that it refers to.
 TABLES = ("customers", "products", "orders", "order_lines", "reviews")
@@ -38,6 +41,30 @@ CREATE TABLE IF NOT EXISTS reviews (
 ALTER TABLE reviews ALTER review SET STORAGE EXTERNAL;
 """
 
+_ADDRESS, _USER = "WORKBENCH_POSTGRES", "WORKBENCH_POSTGRES_USER"
+_REMEDY = "python -m workbench up --with postgres, and the login that it exports"
+
+
+def shop_conninfo(secrets: Callable[[str, str], str]) -> str:
+    """Return the database and the login, from two environment variables and a secret.
+
+    Args:
+        secrets: The function that resolves secrets, usually `dbutils.secrets.get`.
+
+    Raises:
+        ConfigError: A variable is missing.
+    """
+    missing = tuple(name for name in (_ADDRESS, _USER) if not os.environ.get(name))
+    if missing:
+        raise ConfigError(
+            f"the address of the shop's database is missing: {', '.join(missing)}",
+            _REMEDY,
+            variables=missing,
+            reason="missing",
+        )
+    password = secrets("workbench", "postgres-password")
+    return make_conninfo(os.environ[_ADDRESS], user=os.environ[_USER], password=password)
+
 
 def create_shop(conninfo: str) -> None:
     """Create the tables of the shop that do not exist yet.
@@ -53,6 +80,55 @@ def create_shop(conninfo: str) -> None:
     """
     with shop_connection(conninfo) as connection:
         connection.execute(_STATEMENTS)
+
+
+def add_customer_level(conninfo: str) -> None:
+    """Add the column `level` to the customers, if they do not have it yet, and set it in each row.
+
+    Args:
+        conninfo: The database and the login, as psycopg accepts them.
+
+    Raises:
+        DatabaseError: The database cannot be reached, or refuses login or statement.
+    """
+    with shop_connection(conninfo) as connection:
+        connection.execute("ALTER TABLE customers ADD COLUMN IF NOT EXISTS level integer")
+        connection.execute("UPDATE customers SET level = id % 5")
+
+
+def await_published(conninfo: str, *, slot: str = "shop", seconds: float = 300) -> None:
+    """Wait until Debezium has published all changes that were committed before.
+
+    A message goes through the log after them. Debezium confirms its position after Kafka has the records.
+
+    Args:
+        conninfo: The database and the login, as psycopg accepts them.
+        slot: The replication slot of the connector.
+        seconds: The longest wait.
+
+    Raises:
+        DatabaseError: The slot is missing, or has not reached the position in time.
+    """
+    with shop_connection(conninfo) as connection:
+        message = "SELECT pg_logical_emit_message(true, 'shop', 'published')::text"
+        (position,) = connection.execute(message).fetchone() or ("",)
+    confirmed = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+    end = time.monotonic() + seconds
+    while True:
+        with shop_connection(conninfo) as connection:
+            row = connection.execute(confirmed, (position, slot)).fetchone()
+        if row == (True,):
+            return
+        if row is None or time.monotonic() > end:
+            raise DatabaseError(
+                f"Debezium has not published the changes up to {position} of the slot {slot}"
+                + (", which does not exist" if row is None else f" in {seconds} seconds"),
+                "python -m workbench status, which shows the connector's failure",
+                slot=slot,
+                position=position,
+                reason="missing" if row is None else "timeout",
+            )
+        time.sleep(0.5)
 
 
 def shop_rows(conninfo: str, table: str) -> list[dict[str, Any]]:
@@ -85,6 +161,6 @@ def shop_connection(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
         cause = " ".join(str(error).split())
         raise DatabaseError(
             f"the shop's database refuses the request: {cause}",
-            "python -m workbench up --with postgres, and the login that it exports",
+            _REMEDY,
             sqlstate=error.sqlstate,
         ) from None

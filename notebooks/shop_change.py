@@ -1,0 +1,58 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Changes of a shop's database
+# MAGIC
+# MAGIC Creates the shop's tables in PostgreSQL if they are missing, and changes them in ten transactions at once. The changes
+# MAGIC are inserts, updates, deletes, other keys, large values, truncates, and a new column. Then it waits until Debezium has
+# MAGIC published them. The notebook `cdc_orders` reads the topics.
+# MAGIC
+# MAGIC **Run it** as the first task of the job `cdc_orders`. On a laptop, start the database with
+# MAGIC `python -m workbench up --with postgres`, and run `python -m workbench run notebooks/shop_change.py -p changes=10000`.
+# MAGIC
+# MAGIC | parameter | meaning |
+# MAGIC |---|---|
+# MAGIC | `changes` | the number of statements |
+# MAGIC | `seed` | another seed makes other changes |
+# MAGIC
+# MAGIC The database is that of the variables `WORKBENCH_POSTGRES` and `WORKBENCH_POSTGRES_USER`, and of the secret
+# MAGIC `workbench/postgres-password`. The package is `topiclake[jdbc]`, since the database needs psycopg.
+
+# COMMAND ----------
+
+# DBTITLE 1,Parameters
+from topiclake_examples import shop
+
+dbutils.widgets.text("changes", "2000")
+dbutils.widgets.text("seed", "1")
+conninfo = shop.shop_conninfo(dbutils.secrets.get)
+
+# COMMAND ----------
+
+# DBTITLE 1,Tables of the shop
+shop.create_shop(conninfo)
+
+# COMMAND ----------
+
+# DBTITLE 1,Changes before the new column
+half, seed = int(dbutils.widgets.get("changes")) // 2, int(dbutils.widgets.get("seed"))
+# Debezium's records of this one may lack a large value for good (docs/changes.md).
+kinds = set(shop.KINDS) - {"move_review"}
+changed = shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=seed)
+
+# COMMAND ----------
+
+# DBTITLE 1,Changes with the new column
+shop.add_customer_level(conninfo)
+changed += shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=-seed)
+
+# COMMAND ----------
+
+# DBTITLE 1,Debezium has published all changes
+shop.await_published(conninfo)
+print(f"{changed.total() - changed['rolled_back']} changes; {changed['rolled_back']} transactions rolled back")
+
+# COMMAND ----------
+
+import json
+
+dbutils.notebook.exit(json.dumps(changed))

@@ -1,0 +1,96 @@
+"""The notebooks of the shop, run where there is no workbench: its PostgreSQL database is the oracle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import topiclake as tl
+from tests.notebooks.test_databricks import OF_A_DATABASE, stand_in
+from tests.support.environment import succeeded
+from tests.support.shop_topics import KEYS, plain_row, plain_rows
+from topiclake.errors import ConfigError, DatabaseError
+from topiclake_examples.shop import TABLES, await_published, shop_conninfo, shop_rows
+from workbench.host.home import Home
+from workbench.services.control import down, up
+from workbench.services.postgres import Postgres
+from workbench.services.service import Addresses
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[tuple[Home, Addresses]]:
+    home = Home(tmp_path / "home", PROJECT)
+    yield home, up(home, extras=["postgres"])
+    down(home)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose store is not mounted, since a mount is the platform's business."""
+    folder = tmp_path / "project"
+    for name in ("conf", "notebooks"):
+        shutil.copytree(PROJECT / name, folder / name)
+    (folder / "jars").symlink_to(PROJECT / "jars")
+    local = yaml.safe_load((folder / "conf" / "local.yaml").read_text())
+    local["storage"]["mounted"] = False
+    (folder / "conf" / "local.yaml").write_text(yaml.safe_dump(local))
+    return folder
+
+
+def rows(spark, settings, table):
+    """Return the rows of a table of the pipeline, as `shop_rows` does."""
+    view = tl.create_view(spark, settings.for_topic(f"shop.public.{table}"))
+    found = [_row(row) for row in view.collect()]
+    return sorted(found, key=lambda row: [row[name] for name in KEYS[table]])
+
+
+def _row(row):
+    binary = {name: bytes(value) for name, value in row.asDict().items() if isinstance(value, bytearray)}
+    return plain_row(row.asDict() | binary)
+
+
+@pytest.mark.thorough("the library has its tests of changes, and the database is no part of a pipeline")
+@pytest.mark.slow("starts PostgreSQL and Kafka Connect, and runs two notebooks")
+def test_the_tables_of_the_notebooks_are_those_of_the_database(
+    services, project, spark, warm_jvm, monkeypatch
+) -> None:
+    home, addresses = services
+    variables = addresses.environment() | warm_jvm.environment()
+    asked = [("shop_change.py", {"changes": "1000"}), ("cdc_orders.py", {})]
+    assert {name for name, _ in asked} == OF_A_DATABASE
+    for name, value in addresses.environment().items():
+        monkeypatch.setenv(name, value)
+    settings = tl.load_settings("shop", {}, conf=project / "conf")
+    history = tl.load_settings("shop_customers", {}, conf=project / "conf")
+    conninfo = Postgres(home).conninfo(home.load().ports)
+    results = json.loads(succeeded(stand_in(project, asked, variables)).splitlines()[-1])
+    shown = json.loads(results["cdc_orders.py"]["exit"])
+    assert (shown["shop"]["quarantined"], shown["shop_customers"]["quarantined"]) == ({}, {})
+    assert shown["versions"] > 1
+    assert results["cdc_orders.py"]["displayed"] == 4
+    for table in TABLES:
+        expected = plain_rows(shop_rows(conninfo, table))
+        assert rows(spark, settings, table) == expected, table
+    versions = tl.create_view(spark, history).where("__END_AT IS NULL").drop("__START_AT", "__END_AT")
+    current = sorted((_row(row) for row in versions.collect()), key=lambda row: row["id"])
+    assert current == plain_rows(shop_rows(conninfo, "customers"))
+    assert "level" in current[0]
+    with pytest.raises(DatabaseError) as refused:
+        await_published(conninfo, slot="other")
+    assert refused.value.fields["reason"] == "missing"
+
+
+def test_a_missing_database_is_named_with_the_command_that_starts_one(monkeypatch) -> None:
+    monkeypatch.delenv("WORKBENCH_POSTGRES", raising=False)
+    monkeypatch.setenv("WORKBENCH_POSTGRES_USER", "shop")
+    with pytest.raises(ConfigError) as refused:
+        shop_conninfo(lambda scope, key: "")
+    assert refused.value.fields["variables"] == ("WORKBENCH_POSTGRES",)
+    assert "up --with postgres" in refused.value.remedy
