@@ -58,6 +58,7 @@ def _row(row):
 
 @pytest.mark.thorough("the library has its tests of changes, and the database is no part of a pipeline")
 @pytest.mark.slow("starts PostgreSQL and Kafka Connect, and runs two notebooks")
+@pytest.mark.timeout(1200)
 def test_the_tables_of_the_notebooks_are_those_of_the_database(
     services, project, spark, warm_jvm, monkeypatch
 ) -> None:
