@@ -11,6 +11,7 @@
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
+# MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
 # MAGIC | `changes` | the number of statements |
 # MAGIC | `seed` | another seed makes other changes |
 # MAGIC
@@ -20,10 +21,10 @@
 # COMMAND ----------
 
 # DBTITLE 1,Parameters
+import topiclake as tl
 from topiclake_examples import shop
 
-dbutils.widgets.text("changes", "2000")
-dbutils.widgets.text("seed", "1")
+tl.notebook_settings(dbutils, pipeline="shop", changes="2000", seed="1")
 conninfo = shop.shop_conninfo(dbutils.secrets.get)
 
 # COMMAND ----------
