@@ -7,12 +7,12 @@
 # MAGIC published them. The notebook `cdc_orders` reads the topics.
 # MAGIC
 # MAGIC **Run it** as the first task of the job `cdc_orders`. On a laptop, start the database with
-# MAGIC `python -m workbench up --with postgres`, and run `python -m workbench run notebooks/shop_change.py -p changes=10000`.
+# MAGIC `python -m workbench up --with postgres`, and run `python -m workbench run notebooks/shop_change.py -p statements=10000`.
 # MAGIC
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
-# MAGIC | `changes` | the number of statements |
+# MAGIC | `statements` | the number of statements |
 # MAGIC | `seed` | another seed makes other changes |
 # MAGIC
 # MAGIC The database is that of the variables `WORKBENCH_POSTGRES` and `WORKBENCH_POSTGRES_USER`, and of the secret
@@ -24,7 +24,7 @@
 import topiclake as tl
 from topiclake_examples import shop
 
-tl.notebook_settings(dbutils, pipeline="shop", changes="2000", seed="1")
+settings = tl.notebook_settings(dbutils, pipeline="shop", statements="2000", seed="1")
 conninfo = shop.shop_conninfo(dbutils.secrets.get)
 
 # COMMAND ----------
@@ -35,7 +35,7 @@ shop.create_shop(conninfo)
 # COMMAND ----------
 
 # DBTITLE 1,Changes before the new column
-half, seed = int(dbutils.widgets.get("changes")) // 2, int(dbutils.widgets.get("seed"))
+half, seed = int(dbutils.widgets.get("statements")) // 2, int(dbutils.widgets.get("seed"))
 # Debezium's records of this one may lack a large value for good (docs/changes.md).
 kinds = set(shop.KINDS) - {"move_review"}
 changed = shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=seed)

@@ -64,7 +64,7 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
 ) -> None:
     home, addresses = services
     variables = addresses.environment() | warm_jvm.environment()
-    asked = [("shop_change.py", {"changes": "1000"}), ("cdc_orders.py", {})]
+    asked = [("shop_change.py", {"statements": "1000"}), ("cdc_orders.py", {})]
     assert {name for name, _ in asked} == OF_A_DATABASE
     for name, value in addresses.environment().items():
         monkeypatch.setenv(name, value)

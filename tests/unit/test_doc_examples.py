@@ -54,7 +54,7 @@ OTHER_BLOCKS = {
     ("change-data-source.md", "import os"): "tests/integration/workbench/test_postgres.py",
     (
         "change-data-source.md",
-        "python -m workbench job run cdc_orders -p changes=2000",
+        "python -m workbench job run cdc_orders -p statements=2000",
     ): "tests/notebooks/test_shop.py",
     (
         "change-data-source.md",
