@@ -628,6 +628,14 @@ FAULTS = (
         "late_changes_rewrite_the_history_of_a_row",
     ),
     Fault(
+        "two writers of versions make the history of one",
+        "changes/batch",
+        "if rows and self.rules.has_versions:",
+        "if False:",
+        "tests/spark/changes/test_history.py",
+        "two_writers_make_the_history_of_one",
+    ),
+    Fault(
         "the audit finds a lost version",
         "ingest/audit/changes",
         "prepared.where(F.col(OPERATION_FIELD) == SKIP)",
