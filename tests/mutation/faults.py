@@ -667,4 +667,12 @@ FAULTS = (
         _TOPIC_CHANGES,
         "changes_that_offsets_order_continue_with_no_other_topic",
     ),
+    Fault(
+        "changes that offsets order come from one topic, by its id",
+        "ingest/table_topics",
+        'noted.get("id", self.ids[topic]) != self.ids[topic]',
+        "False",
+        _TOPIC_CHANGES,
+        "changes_that_offsets_order_continue_with_no_other_topic",
+    ),
 )
