@@ -16,7 +16,7 @@ from topiclake.changes.history import NEW, versions
 from topiclake.changes.newest import newest
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.quarantine import quarantine_rows, refused, unresolved
-from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows
+from topiclake.changes.rows import DELETED, OPERATION_FIELD, REASON_FIELD, ChangeRows, named
 from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
 from topiclake.delta import merge
@@ -70,10 +70,12 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
     with ExitStack() as caches:
         prepared = caches.enter_context(cached(refused(source.prepare(rows), table.schema, properties)))
         counts = Counts.of(prepared, order)
-        if counts.unavailable and not rules.has_versions:
+        version = None
+        if counts.unavailable or rules.has_versions:
             # Merged and rejected changes must fit one version of the table. After a commit of another writer,
             # Spark computes cached rows again.
-            table = delta.read(rows.sparkSession, path, delta.latest_version(rows.sparkSession, path))
+            version = delta.latest_version(rows.sparkSession, path)
+            table = delta.read(rows.sparkSession, path, version)
         last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
         is_valid = F.col(REASON_FIELD).isNull()
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))
@@ -83,7 +85,8 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
         if counts.moved:
             changes = caches.enter_context(cached(unavailable.moved(changes, table, rules, order)))
         if rules.has_versions:
-            result, unknown = versions(changes, table, rules, order)
+            stored = lookup.stored(table, changes.select(*map(named, rules.keys)), rules.keys)
+            result, unknown = versions(changes, stored, rules, order)
         else:
             if counts.unavailable:
                 changes, unknown = unavailable.resolved(changes, table, rules, order, last)
@@ -95,7 +98,10 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
             rejected = rejected.unionByName(unresolved(unknown))
         merged, bad = (caches.enter_context(cached(each)) for each in (result, rejected))
         truncate = last if last is not None and last.is_new else None
-        yield Changes(path, rules, order, table, counts, merged, truncate, bad, bad.count())
+        # A correction of versions has the columns of changes, and none of them.
+        yield Changes(
+            path, rules, order, table, version, counts, changes.limit(0), merged, truncate, bad, bad.count()
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,9 @@ class Changes:
         rules: The rules by which changes become rows.
         order: The order of the changes of a key.
         table: The rows of the table before the batch.
+        version: The version of the table that has them, if it is fixed.
         counts: The counts of the batch.
+        no_changes: The columns of changes, without rows.
         merged: The newest change of each key.
         truncate: A truncate of the batch.
         rejected: The changes that the table cannot have, with their reason.
@@ -118,7 +126,9 @@ class Changes:
     rules: ChangeRules
     order: Order
     table: DataFrame
+    version: int | None
     counts: Counts
+    no_changes: DataFrame
     merged: DataFrame
     truncate: Truncate | None
     rejected: DataFrame
@@ -143,7 +153,8 @@ class Changes:
             skipped: Number of records of the batch that the caller has skipped.
             quarantined: Number of records of the batch that the caller has put into quarantine before.
             shares_session: Whether other threads use the session at the same time. Then the MERGE has no
-                transaction id, and a commit without rows after it has the id and the metadata.
+                transaction id, and a commit without rows after it has the id and the metadata. So it is with
+                SCD type 2.
             commit: Metadata of the commit.
 
         Returns:
@@ -153,11 +164,12 @@ class Changes:
         is_new = F.col(NEW) if self.rules.has_versions else F.lit(True)
         is_deletion = F.col(f"{CDC_COLUMN}.{DELETED}")
         totals = (
+            F.count("*"),
             F.count_if(is_new),
             F.count_if(is_new & is_deletion),
             *lookup.ends(merged.schema, self.rules.keys),
         )
-        ((number, deletions, *ends),) = merged.agg(*totals).collect()
+        ((rows, number, deletions, *ends),) = merged.agg(*totals).collect()
         # As far as it is known before the MERGE. Delta's metrics of the MERGE have the updated rows.
         superseded = counts.rows - counts.skipped - counts.truncates - self.rejections - number
         changes = {
@@ -168,27 +180,54 @@ class Changes:
             "quarantined": self.rejections + quarantined,
         }
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
-        changes_rows = bool(number) or truncate is not None
+        changes_rows = bool(rows) or truncate is not None
+        # Versions are complete only after their correction, so no earlier commit has the number of the batch.
+        is_repeatable = shares_session or self.rules.has_versions
         if changes_rows:
-            self._execute(None if shares_session else writer, batch_id, metadata, ends)
-        if writer is not None and (shares_session or not changes_rows):
+            self._execute(merged, ends, None if is_repeatable else writer, batch_id, metadata)
+        if rows and self.rules.has_versions:
+            self._correct()
+        if writer is not None and (is_repeatable or not changes_rows):
             # The history has each batch.
             nothing = self.table.limit(0)
             delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)
         return changes
 
+    def _correct(self) -> None:
+        """Compute the versions of the batch's keys again, if another writer has committed since `table`.
+
+        That writer has computed them without the changes of this batch, and this batch without its changes.
+        """
+        spark, keys, version = self.merged.sparkSession, self.rules.keys, self.version
+        while (newest_version := delta.latest_version(spark, self.path)) > (version or 0) + 1:
+            version = newest_version
+            wanted = self.merged.select(*map(named, keys))
+            stored = lookup.stored(delta.read(spark, self.path, version), wanted, keys)
+            result, _ = versions(self.no_changes, stored, self.rules, self.order)
+            with cached(result) as corrections:
+                totals = F.count("*"), *lookup.ends(corrections.schema, keys)
+                ((rows, *ends),) = corrections.agg(*totals).collect()
+                if not rows:
+                    return
+                self._execute(corrections, ends, None, 0, {})
+
     def _execute(
-        self, writer: str | None, batch_id: int, metadata: Mapping[str, object], ends: Sequence[str | None]
+        self,
+        rows: DataFrame,
+        ends: Sequence[str | None],
+        writer: str | None,
+        batch_id: int,
+        metadata: Mapping[str, object],
     ) -> None:
-        rules, truncate, source = self.rules, self.truncate, self.merged.drop(NEW)
+        rules, truncate, source = self.rules, self.truncate, rows
         if rules.has_versions:
             actions = clauses.versions(source, rules)
         else:
             actions = clauses.newest(source, self.table, rules, self.order, truncate)
         if truncate is not None:
-            source = source.unionByName(truncate.row(self.merged, rules.keys), allowMissingColumns=True)
+            source = source.unionByName(truncate.row(rows, rules.keys), allowMissingColumns=True)
         conditions = clauses.same_row(rules, self.order)
-        conditions += lookup.within(self.merged.schema, rules.keys, ends, "old.")
+        conditions += lookup.within(rows.schema, rules.keys, ends, "old.")
         merge.execute_once(
             source,
             self.path,

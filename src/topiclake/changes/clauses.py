@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from topiclake.changes.history import NEW
 from topiclake.changes.newest import CLEARED, SINCE
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rows import DELETED, END, START, data_columns
@@ -24,9 +25,11 @@ def same_row(rules: ChangeRules, order: Order) -> list[str]:
 
 
 def versions(merged: DataFrame, rules: ChangeRules) -> list[str]:
-    """Update or insert changes of SCD type 2."""
+    """Update or insert changes of SCD type 2; a row that was deleted since it was read does not come back."""
+    merged = merged.drop(NEW)
     updates = _new([*data_columns(merged.schema, rules.keys), START, END, CDC_COLUMN])
-    return [f"WHEN MATCHED THEN UPDATE SET {_assigned(updates)}", _inserted(merged.columns)]
+    inserted = _inserted(merged.columns, f" AND new.{NEW}")
+    return [f"WHEN MATCHED THEN UPDATE SET {_assigned(updates)}", inserted]
 
 
 def newest(
@@ -75,10 +78,10 @@ def newest(
     return clauses
 
 
-def _inserted(names: Iterable[str]) -> str:
+def _inserted(names: Iterable[str], condition: str = "") -> str:
     values = _new(names)
     columns, given = ", ".join(values), ", ".join(values.values())
-    return f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({given})"  # noqa: S608 (quoted)
+    return f"WHEN NOT MATCHED{condition} THEN INSERT ({columns}) VALUES ({given})"  # noqa: S608 (quoted)
 
 
 def _assigned(values: Mapping[str, str]) -> str:

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from pyspark.sql.window import Window, WindowSpec
 
-from topiclake.changes import lookup
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rows import (
     CHANGE_COLUMN,
@@ -34,21 +33,21 @@ _UNAVAILABLE = f"{CHANGE_COLUMN}.unavailable"
 
 
 def versions(
-    changes: DataFrame, table: DataFrame, rules: ChangeRules, order: Order
+    changes: DataFrame, stored: DataFrame, rules: ChangeRules, order: Order
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that a batch adds to the table or changes in it, and the changes of unknown rows.
 
     Args:
-        changes: The upserts and deletions of a batch.
-        table: The rows of the table.
+        changes: The upserts and deletions of a batch; with none, the rows that the table has wrong.
+        stored: All rows of the table with their keys.
         rules: The keys, and the columns whose change begins a version.
         order: The order of changes.
     """
     keys = [named(key) for key in rules.keys]
     by_key = Window.partitionBy(*keys).orderBy(order.key(), NEW)
-    stored = lookup.stored(table, changes.select(*keys), rules.keys).withColumn(NEW, F.lit(False))
-    end = F.lit(None).cast(table.schema[END].dataType)
-    events = stored.unionByName(_kept(changes, rules).withColumns({END: end, NEW: F.lit(True)}), True)
+    end = F.lit(None).cast(stored.schema[END].dataType)
+    events = stored.withColumn(NEW, F.lit(False))
+    events = events.unionByName(_kept(changes, rules).withColumns({END: end, NEW: F.lit(True)}), True)
     kinds = data_columns(events.drop(NEW).schema, rules.keys)
     # A change that the table has already is no change.
     is_repeated = order.key().eqNullSafe(F.lag(order.key()).over(by_key))

@@ -53,9 +53,10 @@ class RowChanges:
         """Return the rules for rows with these columns.
 
         Raises:
-            ConfigError: The record's key has no fields.
+            ConfigError: The record's key has no fields, or not those that a record without a value needs.
         """
         settings = self.settings
+        self._require_keys_of_tombstones(envelopes.key_names(decoded, KEY_COLUMN))
         with self._named():
             return ChangeRules(
                 keys=settings.keys or envelopes.key_names(decoded, KEY_COLUMN),
@@ -134,6 +135,20 @@ class RowChanges:
                 key="changes",
                 reason="condition",
             ) from None
+
+    def _require_keys_of_tombstones(self, fields: tuple[str, ...]) -> None:
+        settings = self.settings
+        missing = tuple(key for key in settings.keys if key not in fields)
+        if settings.envelope == envelopes.NONE and settings.deletes == TOMBSTONE and fields and missing:
+            raise ConfigError(
+                f"changes.keys of pipeline {self.pipeline} names {', '.join(missing)}, but the record's key "
+                f"has only {', '.join(fields)}: a record without a value could not delete its row",
+                "name fields of the record's key, or set changes.deletes to none or to a condition",
+                parameter="changes.keys",
+                column=missing[0],
+                found=fields,
+                reason="tombstones",
+            )
 
     @contextmanager
     def _named(self) -> Iterator[None]:

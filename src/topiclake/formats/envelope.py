@@ -121,7 +121,8 @@ def read(
 
 def key_names(schema: StructType, key_column: str) -> tuple[str, ...]:
     """Return the names of the fields of a decoded key."""
-    return tuple(_fields_of({field.name: field.dataType for field in schema}, key_column))
+    kind, _ = _struct_of({field.name: field.dataType for field in schema}, key_column)
+    return () if kind is None else tuple(kind.fieldNames())
 
 
 def _debezium(
@@ -219,14 +220,18 @@ def _are_null(names: list[str]) -> Column:
 
 def _fields_of(kinds: Mapping[str, DataType], name: str) -> dict[str, list[Column]]:
     """Return the fields of a struct by name, also of the struct `payload` in it."""
+    kind, path = _struct_of(kinds, name)
+    return {} if kind is None else {each: [F.col(f"{path}.{_quoted(each)}")] for each in kind.fieldNames()}
+
+
+def _struct_of(kinds: Mapping[str, DataType], name: str) -> tuple[StructType | None, str]:
+    """Return the type and the path of a struct, or of the struct `payload` in it; None for no struct."""
     kind, path = kinds.get(name), _quoted(name)
     if isinstance(kind, StructType) and _PAYLOAD in kind.fieldNames():
         payload = kind[_PAYLOAD].dataType
         if isinstance(payload, StructType):
             kind, path = payload, f"{path}.{_PAYLOAD}"
-    if not isinstance(kind, StructType):
-        return {}
-    return {field.name: [F.col(f"{path}.{_quoted(field.name)}")] for field in kind}
+    return (kind if isinstance(kind, StructType) else None), path
 
 
 def _quoted(name: str) -> str:

@@ -6,8 +6,9 @@ A batch makes these commits, each with Delta's transaction id, in this order.
    change. It comes first, because the MERGE may add the row that an unavailable value needs.
 2. The table gets the newest change of each key by one MERGE. This commit is also made if no row changes.
 
-With several topics in one query, the MERGE has no transaction id, since their threads share the session. A
-second commit of the table without rows has it. A MERGE that is repeated changes no row.
+With several topics in one query, the MERGE has no transaction id, since their threads share the session. So
+it is with SCD type 2, since a further MERGE may have to correct its versions. A last commit of the table
+without rows has the id. A MERGE that is repeated changes no row.
 
 A batch that Spark repeats after a crash does nothing if the table has it. Otherwise its quarantined records
 stay in quarantine, and the others are classified again.

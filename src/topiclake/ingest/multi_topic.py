@@ -89,6 +89,7 @@ class Topics:
         retry_seconds: Seconds between two attempts to resume a topic.
         fail_on_data_loss: Whether a topic is paused if Kafka has deleted records of it. Otherwise it
             continues with the remaining records.
+        ids: By topic the id that its table notes when it is created.
         client: Settings of a confluent-kafka client.
         reads: A regular expression that matches the topics of the pipeline.
     """
@@ -100,6 +101,7 @@ class Topics:
     reads: str
     retry_seconds: float = RETRY_SECONDS
     fail_on_data_loss: bool = True
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_settings(cls, settings: Settings, template: Target) -> Topics:
@@ -121,6 +123,7 @@ class Topics:
             table=table_name.for_topic(self.template.table, topic),
             quarantine=table_name.for_topic(self.template.quarantine, topic),
             schemas=self.template.schemas.for_topic(topic),
+            properties={**self.template.properties, **targets.topic_property(topic, self.ids)},
         )
 
 

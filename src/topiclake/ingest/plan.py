@@ -15,6 +15,7 @@ from topiclake.ingest.planned_ranges import PlannedRange, planned_ranges, read_s
 from topiclake.ingest.planned_tables import PlannedTable, planned_table
 from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
+from topiclake.ingest.table_topics import TableTopics
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.local_frame import local_frame
@@ -120,6 +121,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         with storage_errors(settings.storage, base_target.checkpoint):
             if loss := lost_offsets.describe_loss(spark, settings, base_target.checkpoint):
                 raise loss
+    TableTopics(spark, settings, base_target, topics).require_same()
     broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])
     ranges = planned_ranges(settings, before.position, broker_offsets)
     tables = []

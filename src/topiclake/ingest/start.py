@@ -23,6 +23,7 @@ from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.quarantine import automatic_replay
 from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
+from topiclake.ingest.table_topics import TableTopics
 from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
@@ -55,8 +56,9 @@ def start_ingest(
     Raises:
         TopicNotFoundError, SubjectNotFoundError: A name does not exist; the error lists similar names, and
             nothing is written. With several topics, only for a listed topic, or a pattern without a match.
-        IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or the
-            transform cannot be applied. Inside the query, the transform fails or changes the number of rows.
+        IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or offsets
+            order the changes of a table, and they are of another topic. Or the transform cannot be applied.
+            Inside the query, the transform fails or changes the number of rows.
         ConfigError: The rules of `apply: upsert` do not fit the rows, or those of the table.
         OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.
         KafkaError, SchemaRegistryError, StorageError: A service cannot be used.
@@ -113,10 +115,17 @@ def _start(
             lost_offsets.seen_topics(spark, target.checkpoint),
         )
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen_topics)
+    table_topics = TableTopics(spark, settings, target, topics)
+    if before.position is None:
+        table_topics.require_same()
     settings = StartCheck(spark, settings, target, before, topics).run()
     # This check precedes the creation of the table. The checkpoint may be in another store than the table.
     with storage_errors(settings.storage, target.checkpoint):
         new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position))
+    if before.position is not None:
+        # If the checkpoint knows the topic, the check before names the offsets.
+        table_topics.require_same()
+    topics = None if topics is None else replace(topics, ids=table_topics.ids)
     is_new = bool(new_ids) and before.position is None
     for hook in hooks:
         hook.begin()
@@ -124,6 +133,7 @@ def _start(
     # For a new checkpoint, writing the ids shows that it is writable. For an existing checkpoint, the ids are
     # written only after all checks, since the next start must find the same losses if a check fails.
     write_batch = _writer(spark, settings, target, topics, before_table=save_topic_ids if is_new else None)
+    table_topics.note()
     if hooks:
         if settings.pipeline.has_table_for_each:
             _run_for_resumed(spark, target, hooks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 #: By start of a query and location: the path of a table, which its catalog is asked for once.
 _folders: dict[tuple[str, str], str] = {}
+#: The table property that names the topic of a table of changes which offsets order (`table_topics`).
+TOPIC_PROPERTY = "topiclake.topic"
 #: Suffix of the writer name in commit 2.
 LATE = "/late"
 
@@ -180,6 +183,11 @@ def target(settings: Settings, transform: Function | None = None) -> Target:
         transform=None if transform is None else RowTransform(transform, settings.name),
         changes=None if pipeline.changes is None else RowChanges(pipeline.changes, settings.name),
     )
+
+
+def topic_property(topic: str, ids: Mapping[str, str]) -> dict[str, str]:
+    """Return the table property that names a topic, or nothing if the broker returns no id of it."""
+    return {TOPIC_PROPERTY: json.dumps({"name": topic, "id": ids[topic]})} if topic in ids else {}
 
 
 def writer_name(target: Target, spark: SparkSession) -> str:

@@ -12,7 +12,9 @@ from confluent_kafka import Producer
 import topiclake as tl
 from tests.support.numbers_topic import crash_after_batch
 from tests.support.recreated_topic import recreate
+from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, OffsetsLostError
+from topiclake.ingest.targets import TOPIC_PROPERTY
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 
@@ -128,10 +130,20 @@ def test_changes_that_offsets_order_continue_with_no_other_topic(connected, embe
     assert [span[-1] for span in lost.value.fields["ranges"]] == ["recreated"]
     assert lost.value.remedy.startswith("set a new checkpoint_path and table_path")
     shop.settings = shop.configured(**other | {"checkpoint_path": "/mnt/lake/third"})
+    noted = delta.properties(connected, tl.table_path(shop.settings))[TOPIC_PROPERTY]
+    connected.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{TOPIC_PROPERTY}')")
     with pytest.raises(IngestError) as refused:
         shop.ingest()
     fields = {name: refused.value.fields[name] for name in ("reason", "partition", "offset")}
     assert fields == {"reason": "other_topic", "partition": 0, "offset": 1}
+    # The new topic is as long as the table.
+    shop.send(*[(version, 0, 1, "u", 4, {"name": "Eve"})] * 2)
+    connected.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{TOPIC_PROPERTY}' = '{noted}')")
+    for start in (shop.ingest, lambda: tl.plan_ingest(connected, shop.settings)):
+        with pytest.raises(IngestError) as refused:
+            start()
+        fields = {name: refused.value.fields[name] for name in ("reason", "topic", "expected")}
+        assert fields == {"reason": "other_topic", "topic": shop.topic, "expected": json.loads(noted)["id"]}
 
 
 @pytest.mark.thorough("crashes are tested in test_change_batch, and the example of changes.md runs a query")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.spark.changes.target import Target
 from topiclake.changes import tables
+from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
 
@@ -21,11 +22,11 @@ def change(key, name, notes, op, lsn, old=None):
     return key, name, notes, name and {name: 1}, op, lsn, headers, (0, lsn)
 
 
-def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
+def small_table(spark, folder):
     columns = "id INT, v STRING, op STRING, at BIGINT, _kafka STRUCT<partition INT, offset BIGINT>"
-    target = Target(
+    return Target(
         spark,
-        tmp_path,
+        folder,
         columns,
         keys=("id",),
         sequence_by=("at",),
@@ -33,6 +34,22 @@ def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
         column_list=("v",),
         stored_as_scd_type=2,
     ).ensure()
+
+
+def before_merge(monkeypatch, write):
+    """Let another writer write between the first batch's computation and its MERGE."""
+    execute = merge.execute_once
+
+    def slower(*args, **given):
+        monkeypatch.setattr(merge, "execute_once", execute)
+        write()
+        execute(*args, **given)
+
+    monkeypatch.setattr(merge, "execute_once", slower)
+
+
+def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
+    target = small_table(spark, tmp_path)
     changes = [("a", "u", 10), ("b", "u", 40), ("b", "u", 50), (None, "d", 60), ("b", "u", 20)]
     rows = [(1, *values, (0, offset)) for offset, values in enumerate(changes)]
     target.write(rows[:3], 0)
@@ -40,6 +57,27 @@ def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
     target.write(rows[3:], 1)
     found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
     assert found == [("a", 10, 20), ("b", 20, 60)]
+
+
+@pytest.mark.slow("three MERGEs")
+def test_two_writers_make_the_history_of_one(spark, tmp_path, monkeypatch):
+    target = small_table(spark, tmp_path)
+    change = (1, "b", "u", 20, (0, 2))
+    before_merge(monkeypatch, lambda: target.write([change], 0, writer="replay"))
+    target.write([(1, "a", "u", 10, (0, 0)), (1, "c", "u", 40, (0, 1))], 0)
+    found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
+    assert found == [("a", 10, 20), ("b", 20, 40), ("c", 40, None)]
+    assert [commit["changes"]["merged"] for commit in target.commits()] == [2, 1]
+
+
+@pytest.mark.thorough("a user's DELETE between two steps of a batch")
+@pytest.mark.slow("two MERGEs")
+def test_a_version_that_a_user_deletes_meanwhile_does_not_come_back(spark, tmp_path, monkeypatch):
+    target = small_table(spark, tmp_path)
+    target.write([(1, "a", "u", 10, (0, 0))], 0)
+    before_merge(monkeypatch, lambda: spark.sql(f"DELETE FROM delta.`{target.table}`"))
+    target.write([(1, "b", "u", 20, (0, 1))], 1)
+    assert target.view().select("v", "__START_AT", "__END_AT").collect() == [("b", 20, None)]
 
 
 @pytest.mark.thorough("unavailable values, and repeated batches")

@@ -189,7 +189,7 @@ def test_a_batch_without_changes_has_a_commit_and_failfast_writes_nothing(spark,
     ("changes", "field", "found"),
     [
         ("{order: [source], deletes: none}", "parameter", "changes.order"),
-        ("{keys: [number]}", "parameter", "changes.keys"),
+        ("{keys: [number], deletes: none}", "parameter", "changes.keys"),
         ("{columns: [number]}", "parameter", "changes.columns"),
         ('{deletes: "op ="}', "reason", "condition"),
         ('{deletes: "number = 1"}', "reason", "condition"),

@@ -1,11 +1,14 @@
 """Topics whose table, by path or by name, cannot be theirs alone."""
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+import topiclake as tl
 from topiclake.errors import IngestError
-from topiclake.ingest import multi_topic
+from topiclake.ingest import multi_topic, targets
 
 
 def require_own_table(location, topic, others=()):
@@ -45,6 +48,24 @@ def test_a_topic_with_a_dot_has_no_named_table():
 )
 def test_other_topics_have_tables(location, topic):
     require_own_table(location, topic, ["ships"])
+
+
+def test_the_table_of_each_topic_gets_its_id(tmp_path):
+    (tmp_path / "base.yaml").write_text(
+        """
+        kafka: {bootstrap_servers: "localhost:1"}
+        schema_registry: {url: "http://localhost:1"}
+        storage: {source: "file:///lake", mount_point: /mnt/lake}
+        pipelines:
+          shop: {topic: "a,b", view: shop, table_path: "/mnt/lake/{topic}", checkpoint_path: /mnt/lake/c}
+        """
+    )
+    (tmp_path / "local.yaml").write_text("")
+    settings = tl.load_settings("shop", {}, conf=tmp_path)
+    topics = multi_topic.Topics.from_settings(settings, targets.target(settings))
+    noted = replace(topics, ids={"a": "id"}).target("a").properties[targets.TOPIC_PROPERTY]
+    assert json.loads(noted) == {"name": "a", "id": "id"}
+    assert topics.target("a").properties == {}
 
 
 @pytest.mark.parametrize(
