@@ -153,8 +153,7 @@ class Changes:
             skipped: Number of records of the batch that the caller has skipped.
             quarantined: Number of records of the batch that the caller has put into quarantine before.
             shares_session: Whether other threads use the session at the same time. Then the MERGE has no
-                transaction id, and a commit without rows after it has the id and the metadata. So it is with
-                SCD type 2.
+                transaction id, and a commit without rows after it has the id and the metadata.
             commit: Metadata of the commit.
 
         Returns:
@@ -180,26 +179,29 @@ class Changes:
             "quarantined": self.rejections + quarantined,
         }
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
-        changes_rows = bool(rows) or truncate is not None
-        # Versions are complete only after their correction, so no earlier commit has the number of the batch.
-        is_repeatable = shares_session or self.rules.has_versions
-        if changes_rows:
-            self._execute(merged, ends, None if is_repeatable else writer, batch_id, metadata)
+        # A repeated batch has no new rows. Its MERGE has no id, or Delta would skip a correction of versions.
+        has_id = not shares_session and (bool(number) or truncate is not None)
+        if rows or truncate is not None:
+            self._execute(merged, ends, writer if has_id else None, batch_id, metadata)
         if rows and self.rules.has_versions:
-            self._correct()
-        if writer is not None and (is_repeatable or not changes_rows):
+            self.correct(self.version)
+        if writer is not None and not has_id:
             # The history has each batch.
             nothing = self.table.limit(0)
             delta.append_once(nothing, self.path, writer=writer, batch_id=batch_id, commit=metadata)
         return changes
 
-    def _correct(self) -> None:
-        """Compute the versions of the batch's keys again, if another writer has committed since `table`.
+    def correct(self, version: int | None = None) -> None:
+        """Compute the versions of the batch's keys again, if another writer has committed since.
 
         That writer has computed them without the changes of this batch, and this batch without its changes.
+
+        Args:
+            version: The version of the table before the MERGE. None: compute the versions in any case.
         """
-        spark, keys, version = self.merged.sparkSession, self.rules.keys, self.version
-        while (newest_version := delta.latest_version(spark, self.path)) > (version or 0) + 1:
+        spark, keys = self.merged.sparkSession, self.rules.keys
+        newest_version = delta.latest_version(spark, self.path)
+        while version is None or newest_version > version + 1:
             version = newest_version
             wanted = self.merged.select(*map(named, keys))
             stored = lookup.stored(delta.read(spark, self.path, version), wanted, keys)
@@ -210,6 +212,7 @@ class Changes:
                 if not rows:
                     return
                 self._execute(corrections, ends, None, 0, {})
+            newest_version = delta.latest_version(spark, self.path)
 
     def _execute(
         self,

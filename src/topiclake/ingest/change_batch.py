@@ -6,12 +6,11 @@ A batch makes these commits, each with Delta's transaction id, in this order.
    change. It comes first, because the MERGE may add the row that an unavailable value needs.
 2. The table gets the newest change of each key by one MERGE. This commit is also made if no row changes.
 
-With several topics in one query, the MERGE has no transaction id, since their threads share the session. So
-it is with SCD type 2, since a further MERGE may have to correct its versions. A last commit of the table
-without rows has the id. A MERGE that is repeated changes no row.
+With several topics in one query, the MERGE has no transaction id, since their threads share the session. A
+second commit of the table without rows has it. A MERGE that is repeated changes no row.
 
-A batch that Spark repeats after a crash does nothing if the table has it. Otherwise its quarantined records
-stay in quarantine, and the others are classified again.
+A batch that Spark repeats after a crash only corrects versions (SCD type 2) if the table has it. Otherwise
+its quarantined records stay in quarantine, and the others are classified again.
 """
 
 from __future__ import annotations
@@ -131,6 +130,10 @@ def _write(batch: _ChangeBatch) -> None:
     may_be_repeated = batch.is_resumed or not had_written
     if may_be_repeated and batch.earlier(target.table) is not None:
         batch.commit_to_resume()
+        if batch.changes.settings.scd_type == 2:
+            rows, _ = state.decoder.rows(state.decoder.tag(batch.records))
+            with batch.changes.resolved(rows, target.table) as changes:
+                changes.correct()
         report_earlier_counts(target, batch.records, batch.number)
         return
     quarantined = None

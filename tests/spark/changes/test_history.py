@@ -6,6 +6,7 @@ import pytest
 
 from tests.spark.changes.target import Target
 from topiclake.changes import tables
+from topiclake.changes.batch import Changes
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
@@ -59,12 +60,29 @@ def test_late_changes_rewrite_the_history_of_a_row(spark, tmp_path):
     assert found == [("a", 10, 20), ("b", 20, 60)]
 
 
+class CrashError(Exception):
+    pass
+
+
+def die(*given):
+    raise CrashError
+
+
 @pytest.mark.slow("three MERGEs")
-def test_two_writers_make_the_history_of_one(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "crashes", [False, pytest.param(True, marks=pytest.mark.thorough("a crash before the correction"))]
+)
+def test_two_writers_make_the_history_of_one(spark, tmp_path, monkeypatch, crashes):
     target = small_table(spark, tmp_path)
     change = (1, "b", "u", 20, (0, 2))
     before_merge(monkeypatch, lambda: target.write([change], 0, writer="replay"))
-    target.write([(1, "a", "u", 10, (0, 0)), (1, "c", "u", 40, (0, 1))], 0)
+    rows = [(1, "a", "u", 10, (0, 0)), (1, "c", "u", 40, (0, 1))]
+    with monkeypatch.context() as patched:
+        if crashes:
+            patched.setattr(Changes, "correct", die)
+            with pytest.raises(CrashError):
+                target.write(rows, 0)
+    target.write(rows, 0)
     found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
     assert found == [("a", 10, 20), ("b", 20, 40), ("c", 40, None)]
     assert [commit["changes"]["merged"] for commit in target.commits()] == [2, 1]

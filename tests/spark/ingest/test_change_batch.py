@@ -5,9 +5,12 @@ import pytest
 import topiclake as tl
 from tests.spark.changes import test_debezium as debezium
 from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
+from topiclake.changes.batch import Changes
+from topiclake.changes.tables import current_rows
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError
+from topiclake.ingest.row_decoder import DeclaredDecoder
 from topiclake.ingest.targets import writer_name
 from topiclake.streaming.batch_counts import CountSubscription
 
@@ -248,3 +251,40 @@ def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newe
     report = tl.replay_quarantine(spark, shop.settings)
     assert (report.examined, report.replayed, report.waiting) == (2, 2, {})
     assert shop.current("id", "name", "notes") == {1: ("new", "long"), 2: ("newer", "n")}
+
+
+@pytest.mark.thorough("a crash between the commit of a batch and the correction of its versions")
+@pytest.mark.slow("five MERGEs")
+def test_a_repeated_batch_corrects_the_versions_that_two_writers_computed(spark, tmp_path, monkeypatch):
+    shop = Pipeline(spark, tmp_path, ROWS.replace(", truncates: \"op = 't'\"", ", scd_type: 2"))
+    other = shop.records([change(0, 2, 1, "Bob", 20)])
+    records = shop.records([change(0, 0, 1, "Ada", 10), change(0, 1, 1, "Eve", 40)])
+    execute, correct = merge.execute_once, Changes.correct
+
+    def slower(*args, **given):
+        monkeypatch.setattr(merge, "execute_once", execute)
+        target, row_changes, values = shop.write.args
+        rows, _ = DeclaredDecoder(spark, target, values).rows(other)
+        with row_changes.resolved(rows, target.table) as changes:
+            changes.merge(writer=None)
+        execute(*args, **given)
+
+    def dying(self, version=None):
+        if self.counts.rows == 2:
+            raise CrashError
+        correct(self, version)
+
+    monkeypatch.setattr(merge, "execute_once", slower)
+    with monkeypatch.context() as patched:
+        patched.setattr(Changes, "correct", dying)
+        with pytest.raises(CrashError):
+            shop.write(records, 0)
+    shop.start()
+    shop.write(records, 0)
+    assert history(shop) == [("Ada", 10, 20), ("Bob", 20, 40), ("Eve", 40, None)]
+    assert [counts["merged"] for counts in shop.counts()] == [2]
+
+
+def history(shop):
+    view = current_rows(delta.read(shop.spark, shop.target.table)).orderBy("__START_AT")
+    return [tuple(row) for row in view.select("name", "__START_AT", "__END_AT").collect()]
