@@ -15,6 +15,7 @@ from topiclake.changes.rules import PROPERTY
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
+from topiclake.sources.constraints import NOT_NULL
 from topiclake.sources.table_snapshot import TableSnapshot
 
 #: Delta clusters a table by four columns at most, of types that have statistics.
@@ -43,7 +44,8 @@ def ensure(
         properties: Further table properties of a new table.
 
     Raises:
-        ConfigError: The table has other keys, another order or another SCD type, or columns of other types.
+        ConfigError: The table has other keys, another order or another SCD type, columns of other types, or
+            columns that a truncate cannot null.
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
@@ -64,9 +66,28 @@ def ensure(
             expected=identity,
             reason="rules",
         )
+    if rows.rules.apply_as_truncates:
+        _require_nullable(path, table)
     _adopt(spark, path, schema, rows, table)
     if PROPERTY not in found:
         delta.set_properties(spark, path, {PROPERTY: identity})
+
+
+def _require_nullable(path: str, table: TableSnapshot) -> None:
+    """Check that a truncate can null all columns: it is a row without keys, and clears the others.
+
+    Raises:
+        ConfigError: A column is NOT NULL.
+    """
+    for constraint in table.constraints:
+        if constraint.startswith(NOT_NULL):
+            raise ConfigError(
+                f"the table at {path} demands {constraint}, and a truncate sets all columns to null",
+                "drop the constraint (ALTER COLUMN … DROP NOT NULL), use another table, or omit truncates",
+                table=path,
+                constraint=constraint,
+                reason="truncates",
+            )
 
 
 def _adopt(

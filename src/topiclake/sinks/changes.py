@@ -201,8 +201,8 @@ def purge_changes(
 ) -> int:
     """Remove old deletions from a table of `apply_changes`, and return their number.
 
-    After that, a change that is older than such a deletion would bring its row back. So the time must be
-    longer than changes can be late. The rows' files remain until `VACUUM`.
+    After that, a change that is older than such a deletion would bring its row back, also by a replay. So the
+    time must be longer than changes can be late or wait in quarantine. Files remain until `VACUUM`.
 
     Args:
         spark: The session.

@@ -20,6 +20,8 @@ from topiclake.formats.codec import OWN
 RECORD = f"{OWN}record"
 _IS_ROW = f"{OWN}is_row"
 _CHECK = "delta.constraints."
+#: First words of a constraint of `of_table`.
+NOT_NULL = "NOT NULL "
 #: Keys of the metadata in which Spark keeps a column's declared default, and its declared CHAR or VARCHAR.
 _DEFAULT = "CURRENT_DEFAULT"
 _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -46,7 +48,7 @@ def of_table(columns: StructType, properties: Mapping[str, str]) -> dict[str, st
         if name.lower().startswith(_CHECK)
     }
     required = {
-        f"NOT NULL {'.'.join(path)}": f"{'.'.join(map(quoted, path))} IS NOT NULL"
+        f"{NOT_NULL}{'.'.join(path)}": f"{'.'.join(map(quoted, path))} IS NOT NULL"
         for path in _required(columns)
     }
     lengths = {}
