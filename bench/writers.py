@@ -3,9 +3,9 @@
 Every writer names its rows `(writer, number)` and counts what Delta or Spark acknowledged. Afterwards each
 acknowledged row must be in the table once, and no row twice.
 
-    python -m bench.writers --seconds 600                 (several drivers on S3)
-    python -m bench.writers --seconds 600 --one-process   (the same writers in one driver)
-    python -m bench.writers --seconds 600 --on abfss      (several drivers on Azure; or wasbs, or folder)
+    python -m bench.writers --seconds 600 --on abfss
+
+`--on` is `s3` (the default), `abfss`, `wasbs` or `folder`. Several drivers write, with `--one-process` one.
 """
 
 from __future__ import annotations

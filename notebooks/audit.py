@@ -25,6 +25,7 @@ import topiclake as tl
 settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", "checkpoint_path",
                                 pipeline=["gps"], on_wrong=["fail", "report"])
 tl.mount(dbutils, settings.storage, spark)
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 

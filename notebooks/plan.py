@@ -23,6 +23,7 @@ import topiclake as tl
 settings = tl.notebook_settings(dbutils, "topic", "starting_offsets", "storage", "table_path",
                                 "checkpoint_path", pipeline=["gps"])
 tl.mount(dbutils, settings.storage, spark)
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 

@@ -25,6 +25,7 @@ import topiclake as tl
 settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", pipeline=["gps"],
                                 action=["list", "show", "replay"], reason="")
 tl.mount(dbutils, settings.storage, spark)
+display(tl.settings_table(spark, settings))
 
 # COMMAND ----------
 

@@ -22,6 +22,7 @@ import topiclake as tl
 
 settings = tl.notebook_settings(dbutils, "topic", "storage", "table_path", pipeline=["gps"], sql="", limit="20")
 tl.mount(dbutils, settings.storage, spark)
+display(tl.settings_table(spark, settings))
 table = tl.create_view(spark, settings)
 
 # COMMAND ----------

@@ -351,7 +351,7 @@ version_2 = json.loads(gps_schema)
 version_2["fields"].insert(5, {"name": "heading", "type": "double", "default": 0.0})
 version_2 = json.dumps(version_2)
 id_2 = registry.register(f"{topic}-value", version_2)
-headings = positions.where("deviceId = 1001").withColumns(
+headings = positions.where("deviceId = 1003").withColumns(
     {"deviceId": F.lit(2001).cast("bigint"), "heading": F.expr("CAST(pmod(timestamp, 360) AS DOUBLE)")}
 )
 headings = headings.select("timestamp", "deviceId", "latitude", "longitude", "altitude", "heading", "speed")

@@ -132,12 +132,12 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert exits["wikimedia_gold.py"]["windows"] == exits["wikimedia_edits.py"]["records"] > 0
     assert {name: result["displayed"] for name, result in results.items()} == {
         "gps_publish.py": 0,
-        "plan.py": 2,
+        "plan.py": 3,
         "gps_ingest.py": 5,
         "ingest.py": 4,
-        "query.py": 1,
+        "query.py": 2,
         "gps_query.py": 4,
-        "quarantine.py": 2,
+        "quarantine.py": 3,
         "taxi_publish.py": 0,
         "taxi_archive.py": 5,
         "isp_publish.py": 0,
@@ -147,7 +147,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
         "wikimedia_publish.py": 0,
         "wikimedia_edits.py": 2,
         "wikimedia_bronze.py": 1,
-        "audit.py": 1,
+        "audit.py": 2,
         "wikimedia_silver.py": 1,
         "wikimedia_gold.py": 1,
     }

@@ -140,7 +140,10 @@ def _paragraphs(name: str) -> Iterator[tuple[int, str, str]]:
         comments = _matches(r"(?s)<!--(?P<text>.*?)-->", file.read_text("utf-8"))
         yield from ((line, "comment", text) for line, text in comments)
     elif _CONFIGURATION.fullmatch(name):
-        yield from ((line, "configuration", text) for line, text in _of_comments(file.read_text("utf-8")))
+        comments = _of_comments(file.read_text("utf-8"))
+        # Indented lines are commands and YAML.
+        texts = ((line, re.sub("(?m)^  .*$", "", text).strip()) for line, text in comments)
+        yield from ((line, "configuration", text) for line, text in texts)
     for files, pattern in _DISPLAYS.items():
         if files.fullmatch(name):
             yield from ((line, "display", text) for line, text in _matches(pattern, file.read_text("utf-8")))
@@ -260,7 +263,8 @@ def _comment_lines(source: str) -> Iterator[tuple[int, str]]:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (tokenize.TokenError, IndentationError):
         lines = enumerate(source.splitlines(), 1)
-        yield from ((number, line.strip("# ")) for number, line in lines if line.lstrip().startswith("#"))
+        comments = ((number, line.strip()) for number, line in lines if line.lstrip().startswith("#"))
+        yield from ((number, line.lstrip("#:").removeprefix(" ")) for number, line in comments)
         return
     for token in tokens:
         if token.type == tokenize.COMMENT:

@@ -125,3 +125,11 @@ def test_code_is_no_text(tmp_path, monkeypatch):
     assert (3, "comment", "A comment that has two lines.") in read
     assert (5, "message", "a message of five words") in read
     assert not [text for _, _, text in read if "nothing here" in text]
+
+
+def test_an_indented_command_of_a_configuration_is_no_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    (tmp_path / "docker-compose.yaml").write_text(
+        "# Text is read.\n#   make up   it tells nothing\nname: x\n"
+    )
+    assert [each.text for each in words.sentences(["docker-compose.yaml"])] == ["Text is read."]

@@ -29,8 +29,8 @@ import org.apache.kafka.common.header.Header;
  * <p>Properties have the names that {@code kafka-avro-console-consumer} knows: {@code print.timestamp},
  * {@code print.partition}, {@code print.offset}, {@code print.headers}, {@code print.key},
  * {@code print.schema.ids}, {@code key.separator}, {@code headers.separator}, {@code line.separator},
- * {@code schema.id.separator}, {@code null.literal}; and {@code schema.registry.url} with its login, which
- * {@link Schemas} reads. The schema is named by five bytes before the value, or by the record header
+ * {@code schema.id.separator}, {@code null.literal}. {@link Schemas} reads {@code schema.registry.url} and its
+ * login. The schema is named by five bytes before the value, or by the record header
  * {@code __value_schema_id} with an id or a GUID.
  */
 public final class AvroFormatter implements MessageFormatter {

@@ -36,11 +36,11 @@ import org.apache.avro.Schema;
 /**
  * The schemas of a registry with Confluent's REST API, each asked for once.
  *
- * <p>Properties: {@code schema.registry.url}, {@code basic.auth.user.info} ({@code user:password}),
- * {@code schema.registry.header.<name>}: a header of each request, such as {@code Authorization};
- * {@code schema.registry.ca.file} (PEM), {@code schema.registry.certificate} and {@code schema.registry.key}: the
- * client's chain and its PKCS#8 key as PEM, {@code schema.registry.retry.seconds}: for so long a registry that
- * does not answer, or answers 429 or 5xx, is asked again.
+ * <p>Properties: {@code schema.registry.url}, {@code basic.auth.user.info} ({@code user:password}) and
+ * {@code schema.registry.ca.file} (PEM). {@code schema.registry.header.<name>} is a header of each request.
+ * {@code schema.registry.certificate} is the client's chain, {@code schema.registry.key} its PKCS#8 key, as PEM.
+ * {@code schema.registry.retry.seconds} limits how long a registry is asked again that does not answer, or
+ * answers 429 or 5xx.
  */
 final class Schemas {
   private static final Duration TIMEOUT = Duration.ofSeconds(10);

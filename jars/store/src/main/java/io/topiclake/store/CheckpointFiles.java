@@ -30,8 +30,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * as Spark has it.
  *
  * <p>Spark's own for S3 (AbortableStreamBasedCheckpointFileManager) looks for existing files four times
- * before each file, 18 calls a batch, and two queries on one checkpoint may still overwrite each other's batches.
- * Here the object store refuses the second, so that nothing needs to be asked before; in a local folder
+ * before each file, 18 calls a batch. Two queries on one checkpoint may still overwrite each other's batches.
+ * Here the object store refuses the second, so that nothing needs to be asked before. In a local folder
  * the operating system does.
  */
 public class CheckpointFiles implements CheckpointFileManager {

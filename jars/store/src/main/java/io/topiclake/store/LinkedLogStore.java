@@ -8,8 +8,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Delta's log in a local folder for any number of processes: each commit appears, whole, by a hard link, and the
- * operating system decides who was first.
+ * Delta's log in a local folder for any number of processes. Each commit appears, whole, by a hard link. The
+ * operating system decides which process was first.
  *
  * <p>Delta's own looks whether there is a file and then renames: with two processes commits are overwritten and
  * rows lost.

@@ -30,7 +30,7 @@ import org.apache.hadoop.util.ReflectionUtils;
 /**
  * A store whose credential may be renewed while streams and tables use it.
  *
- * <p>Hadoop keeps one file system for a store in each JVM, with the credential that it was opened with, and a
+ * <p>Hadoop keeps one file system for a store in each JVM, with the credential that it was opened with. A
  * stream keeps one for its checkpoint. Here each of them is a light one in front of the real one, which all of a
  * store share. Newer settings open the real one again, also for earlier users.
  * So these are not to be kept in Hadoop's cache (`fs.<scheme>.impl.disable.cache`).

@@ -14,8 +14,8 @@ import org.apache.hadoop.fs.s3a.S3AFileStatus;
  * The content of the newest commits of Delta's log, so that each is fetched once at most.
  *
  * <p>Delta reads all commits since its last checkpoint with each new version. A content stays only as long as
- * the store lists its file with the same entity tag: a table that was deleted and made again elsewhere begins
- * with other commits of the same names.
+ * the store lists its file with the same entity tag. A table that was deleted and made again begins with other
+ * commits of the same names.
  */
 final class CommitBytes {
   /** Of one commit; a larger one is fetched as before. */
