@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION, Order
 from topiclake.changes.rows import CHANGE_COLUMN, OPERATION_FIELD, REASON_FIELD
 from topiclake.delta import table as delta
-from topiclake.formats.envelope import DELETE, UPSERT
+from topiclake.formats.envelope import DELETE, TRUNCATE, UPSERT
 from topiclake.reasons import REFUSED_BY_TABLE, UNAVAILABLE_VALUE
 from topiclake.sources import constraints
 from topiclake.sources.constraints import REFUSED
@@ -29,7 +29,8 @@ def refused(prepared: DataFrame, columns: StructType, properties: Mapping[str, s
     if not conditions:
         return prepared
     rows = constraints.with_broken(prepared, columns, conditions, REFUSED)
-    is_change = F.col(REASON_FIELD).isNull() & F.col(OPERATION_FIELD).isin(UPSERT, DELETE)
+    # The table keeps a truncate as a row without keys.
+    is_change = F.col(REASON_FIELD).isNull() & F.col(OPERATION_FIELD).isin(UPSERT, DELETE, TRUNCATE)
     change = F.col(CHANGE_COLUMN)
     row = F.struct(*(delta.quoted(name) for name in prepared.columns if name != CHANGE_COLUMN))
     bad = (

@@ -135,6 +135,23 @@ def test_customers_follow_debezium(spark, tmp_path):
     }
 
 
+@pytest.mark.slow("a MERGE")
+def test_a_truncate_that_the_table_refuses_is_in_quarantine(spark, tmp_path):
+    row = "STRUCT<id: INT, v: INT>"
+    columns = (
+        f"before {row}, after {row}, source STRUCT<lsn: BIGINT>, op STRING, "
+        "_kafka STRUCT<partition INT, offset BIGINT>"
+    )
+    rules = {"keys": ("id",), "envelope": "debezium", "sequence_by": ("source.lsn",)}
+    target = Target(spark, tmp_path, columns, **rules)
+    spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT NOT NULL, v INT) USING delta")
+    target.ensure()
+    rows = [(None, (1, 1), (1,), "c", (0, 0)), (None, None, (2,), "t", (0, 1))]
+    target.write(rows, 0)
+    assert target.current("id", "v") == {1: 1}
+    assert target.rejected().keys() == {(1, "refused_by_table")}
+
+
 @pytest.mark.thorough("a truncate is tested in test_rows")
 @pytest.mark.slow("two MERGEs")
 def test_order_lines_follow_a_truncate_in_another_partition(spark, tmp_path):

@@ -295,6 +295,18 @@ def test_texts_of_positions_are_ordered_by_their_numbers(spark):
     assert len({row["cdc"] for row in found}) == len(rows)
 
 
+def test_truncates_are_refused_for_a_table_whose_key_is_not_null(spark, tmp_path):
+    columns = "id INT, v INT, op STRING, at INT, _kafka STRUCT<partition INT, offset BIGINT>"
+    rules = {"keys": ("id",), "sequence_by": ("at",), "column_list": ("v",)}
+    target = Target(spark, tmp_path, columns, apply_as_truncates="op = 't'", **rules)
+    spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT NOT NULL, v INT) USING delta")
+    with pytest.raises(ConfigError) as raised:
+        target.ensure()
+    fields = {name: raised.value.fields[name] for name in ("reason", "constraint")}
+    assert fields == {"reason": "truncates", "constraint": "NOT NULL id"}
+    Target(spark, tmp_path, columns, **rules).ensure()
+
+
 def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_path):
     columns = "id INT, name STRING, at TIMESTAMP, _kafka STRUCT<partition INT, offset BIGINT>"
     target = Target(spark, tmp_path, columns, keys=("id",), sequence_by=("at",))
