@@ -11,6 +11,7 @@ from topiclake.changes import tables
 from topiclake.changes.order import Order
 from topiclake.changes.rows import ChangeRows
 from topiclake.changes.rules import ChangeRules
+from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, StorageError
 
@@ -89,19 +90,18 @@ def test_the_newest_change_of_each_key_is_its_row_however_changes_arrive(spark, 
 
 @pytest.mark.thorough("a repeated MERGE and the quarantine are tested with the newest changes")
 @pytest.mark.slow("four batches")
-def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, tmp_path):
+def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, tmp_path, monkeypatch):
     columns = "id INT, v INT, _kafka STRUCT<partition INT, offset BIGINT>"
     target = Target(spark, tmp_path, columns, keys=("id",)).ensure()
     target.write([(1, 1, (0, 0))], 0)
-    table = f"delta.`{target.table}`"
-    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (v < 10)")
     batch = [(1, 20, (0, 1)), (2, 2, (0, 2)), (None, 3, (0, 3))]
-    with pytest.raises(Exception, match="small"):
-        target.write(batch, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "execute_once", None)
+        with pytest.raises(TypeError):
+            target.write(batch, 1)
     # The quarantine has its part of the batch, and the table has not.
     assert target.rejected().keys() == {(3, "no_key")}
     assert target.current("id", "v") == {1: 1}
-    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT small")
     target.write(batch, 1)
     assert target.current("id", "v") == {1: 20, 2: 2}
     assert delta.read(spark, target.quarantine).count() == 1
