@@ -38,7 +38,6 @@ from topiclake.ingest.row_transform import Function
 from topiclake.ingest.targets import Target, target
 from topiclake.session import require_avro_limits
 from topiclake.storage.failures import storage_errors
-from topiclake.streaming.row_cache import cached
 
 _ATTEMPTS = 10
 #: Number of commits in which the newest batch is searched. OPTIMIZE and ALTER TABLE may be between batches.
@@ -180,16 +179,15 @@ class _Replay:
         """Do step 1 for rows that are valid now."""
         waiting = self._open().where("replay IS NULL")
         valid = self.decoder.valid(waiting)
-        with ExitStack() as caches:
+        with ExitStack() as until_claimed:
             if self.target.changes is not None:
                 rows, _ = self.decoder.rows(waiting)
-                changes = caches.enter_context(self.target.changes.resolved(rows, self.target.table))
+                changes = until_claimed.enter_context(self.target.changes.resolved(rows, self.target.table))
                 position = (f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET))
                 bad = F.broadcast(changes.rejected.select(*position))
                 valid = valid.join(bad, [PARTITION, OFFSET], "left_anti")
-            claimed = caches.enter_context(cached(valid.select(*replay_claims.KEY)))
-            if not claimed.isEmpty():
-                replay_claims.claim(self.spark, self.target.quarantine, claimed, uuid4().hex)
+            if not valid.isEmpty():
+                replay_claims.claim(self.spark, self.target.quarantine, valid, uuid4().hex)
 
     def _finish(self, claim: str) -> int:
         """Do steps 2 and 3, which are safe to repeat; return the number of rows that were marked."""
