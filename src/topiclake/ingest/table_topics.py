@@ -89,9 +89,8 @@ class TableTopics:
 
     def _other_topic(self, target: Target, topic: str, noted: Mapping[str, str]) -> IngestError:
         return IngestError(
-            f"topic {topic} has the id {self.ids[topic]}, but the table at {target.table} has the changes of "
-            f"topic {noted['name']} with the id {noted['id']}, by offsets: changes of this topic would look "
-            "older than the rows, and would be lost",
+            f"topic {topic} has the id {self.ids[topic]}, but offsets of topic {noted['name']} with the id "
+            f"{noted['id']} order the changes in {target.table}",
             "set a new checkpoint_path and table_path; or, if this topic has the same records at the same "
             f"offsets, ALTER TABLE {catalog.identifier(target.table)} UNSET TBLPROPERTIES "
             f"('{TOPIC_PROPERTY}')",

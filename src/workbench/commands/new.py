@@ -26,7 +26,9 @@ _FILES = {
 _PROJECT = ("pyproject.txt", "pyproject.toml")
 
 #: The pipelines that the project brings: no user's own.
-EXAMPLES = frozenset({"gps", "isp", "nest", "nest_locations", "taxi", "taxi_delta", "wikimedia"})
+EXAMPLES = frozenset(
+    {"gps", "isp", "nest", "nest_locations", "shop", "shop_customers", "taxi", "taxi_delta", "wikimedia"}
+)
 
 
 def own_pipeline(home: Home) -> str:
