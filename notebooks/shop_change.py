@@ -36,7 +36,7 @@ shop.create_shop(conninfo)
 
 # DBTITLE 1,Changes before the new column
 half, seed = int(dbutils.widgets.get("statements")) // 2, int(dbutils.widgets.get("seed"))
-# Debezium's records of this one may lack a large value for good (docs/changes.md).
+# Debezium's records of `move_review` may lack a large value for good (docs/changes.md).
 kinds = set(shop.KINDS) - {"move_review"}
 changed = shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=seed)
 

@@ -179,7 +179,7 @@ class Changes:
             "quarantined": self.rejections + quarantined,
         }
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
-        # A repeated batch has no new rows. Its MERGE has no id, or Delta would skip a correction of versions.
+        # A batch without new rows is usually a repeated one. With an id, Delta would skip its corrections.
         has_id = not shares_session and (bool(number) or truncate is not None)
         if rows or truncate is not None:
             self._execute(merged, ends, writer if has_id else None, batch_id, metadata)
@@ -201,7 +201,8 @@ class Changes:
         """
         spark, keys = self.merged.sparkSession, self.rules.keys
         newest_version = delta.latest_version(spark, self.path)
-        while version is None or newest_version > version + 1:
+        # Without a commit after `version`, Delta has skipped the MERGE.
+        while version is None or newest_version != version + 1:
             version = newest_version
             wanted = self.merged.select(*map(named, keys))
             stored = lookup.stored(delta.read(spark, self.path, version), wanted, keys)
@@ -211,16 +212,16 @@ class Changes:
                 ((rows, *ends),) = corrections.agg(*totals).collect()
                 if not rows:
                     return
-                self._execute(corrections, ends, None, 0, {})
+                self._execute(corrections, ends)
             newest_version = delta.latest_version(spark, self.path)
 
     def _execute(
         self,
         rows: DataFrame,
         ends: Sequence[str | None],
-        writer: str | None,
-        batch_id: int,
-        metadata: Mapping[str, object],
+        writer: str | None = None,
+        batch_id: int = 0,
+        metadata: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         rules, truncate, source = self.rules, self.truncate, rows
         if rules.has_versions:

@@ -38,7 +38,8 @@ def versions(
     """Return the rows that a batch adds to the table or changes in it, and the changes of unknown rows.
 
     Args:
-        changes: The upserts and deletions of a batch; with none, the rows that the table has wrong.
+        changes: The upserts and deletions of a batch. Without them, the result is the rows that need a
+            correction.
         stored: All rows of the table with their keys.
         rules: The keys, and the columns whose change begins a version.
         order: The order of changes.

@@ -29,7 +29,7 @@ def refused(prepared: DataFrame, columns: StructType, properties: Mapping[str, s
     if not conditions:
         return prepared
     rows = constraints.with_broken(prepared, columns, conditions, REFUSED)
-    # The table keeps a truncate as a row without keys.
+    # The table keeps a truncate as a row, too.
     is_change = F.col(REASON_FIELD).isNull() & F.col(OPERATION_FIELD).isin(UPSERT, DELETE, TRUNCATE)
     change = F.col(CHANGE_COLUMN)
     row = F.struct(*(delta.quoted(name) for name in prepared.columns if name != CHANGE_COLUMN))

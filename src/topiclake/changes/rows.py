@@ -68,7 +68,8 @@ class ChangeRows:
     def prepare(self, rows: DataFrame) -> DataFrame:
         """Return the changes with the columns of their table, `_cdc` and `_change`.
 
-        Columns of a deletion are null, except keys and `_cdc`. So are unavailable values.
+        Columns of a deletion are null, except keys and `_cdc`. So are unavailable values and the keys of a
+        truncate.
         """
         rows = envelopes.opened(rows, self.rules.envelope)
         envelope = _envelope(self.rules, self.schema)
@@ -79,7 +80,9 @@ class ChangeRows:
         unavailable = self._unavailable(envelope, kinds) if envelope.has_unavailable else {}
         reason, detail = self._reason(operation, has_no_key)
         is_deletion = operation.isin(DELETE, TRUNCATE)
-        columns = [column.alias(name) for name, column in keys.items()]
+        # The row of a truncate has no keys.
+        has_row_key = ~operation.eqNullSafe(TRUNCATE) if self.rules.truncates else F.lit(True)
+        columns = [F.when(has_row_key, column).alias(name) for name, column in keys.items()]
         for name, column in envelope.fields.items():
             if name not in keys and self.rules.is_in_table(name):
                 is_unknown = is_deletion | unavailable[name] if name in unavailable else is_deletion

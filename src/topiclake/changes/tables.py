@@ -82,7 +82,7 @@ def _require_nullable(path: str, table: TableSnapshot) -> None:
     for constraint in table.constraints:
         if constraint.startswith(NOT_NULL):
             raise ConfigError(
-                f"the table at {path} demands {constraint}, and a truncate sets all columns to null",
+                f"the table at {path} demands {constraint}, and the row of a truncate has only nulls",
                 "drop the constraint (ALTER COLUMN … DROP NOT NULL), use another table, or omit truncates",
                 table=path,
                 constraint=constraint,

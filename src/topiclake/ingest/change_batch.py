@@ -6,8 +6,9 @@ A batch makes these commits, each with Delta's transaction id, in this order.
    change. It comes first, because the MERGE may add the row that an unavailable value needs.
 2. The table gets the newest change of each key by one MERGE. This commit is also made if no row changes.
 
-With several topics in one query, the MERGE has no transaction id, since their threads share the session. A
-second commit of the table without rows has it. A MERGE that is repeated changes no row.
+With SCD type 2, further MERGEs may correct versions after it. With several topics in one query, the MERGE has
+no transaction id, since their threads share the session. A second commit of the table without rows has it. A
+MERGE that is repeated changes no row but versions that need a correction.
 
 A batch that Spark repeats after a crash only corrects versions (SCD type 2) if the table has it. Otherwise
 its quarantined records stay in quarantine, and the others are classified again.
@@ -131,6 +132,7 @@ def _write(batch: _ChangeBatch) -> None:
     if may_be_repeated and batch.earlier(target.table) is not None:
         batch.commit_to_resume()
         if batch.changes.settings.scd_type == 2:
+            state.decoder.learn(state.decoder.tag(batch.records))
             rows, _ = state.decoder.rows(state.decoder.tag(batch.records))
             with batch.changes.resolved(rows, target.table) as changes:
                 changes.correct()

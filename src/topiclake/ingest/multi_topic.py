@@ -89,7 +89,7 @@ class Topics:
         retry_seconds: Seconds between two attempts to resume a topic.
         fail_on_data_loss: Whether a topic is paused if Kafka has deleted records of it. Otherwise it
             continues with the remaining records.
-        ids: By topic the id that its table notes when it is created.
+        ids: By topic the id for the properties of a new table, if offsets order its changes.
         client: Settings of a confluent-kafka client.
         reads: A regular expression that matches the topics of the pipeline.
     """

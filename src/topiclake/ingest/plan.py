@@ -115,13 +115,17 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     base_target.require_locations(spark, settings)
     with storage_errors(settings.storage, base_target.checkpoint):
         before = checkpoint.progress(spark, base_target.checkpoint)
+    table_topics = TableTopics(spark, settings, base_target, topics)
+    if before.position is None:
+        table_topics.require_same()
     if pipeline.resume is None:
         StartCheck(spark, settings, base_target, before, topics).run()
     if topics is None and pipeline.fail_on_data_loss:
         with storage_errors(settings.storage, base_target.checkpoint):
             if loss := lost_offsets.describe_loss(spark, settings, base_target.checkpoint):
                 raise loss
-    TableTopics(spark, settings, base_target, topics).require_same()
+    if before.position is not None:
+        table_topics.require_same()
     broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])
     ranges = planned_ranges(settings, before.position, broker_offsets)
     tables = []

@@ -56,8 +56,8 @@ def start_ingest(
     Raises:
         TopicNotFoundError, SubjectNotFoundError: A name does not exist; the error lists similar names, and
             nothing is written. With several topics, only for a listed topic, or a pattern without a match.
-        IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or offsets
-            order the changes of a table, and they are of another topic. Or the transform cannot be applied.
+        IngestError: Checkpoint and table do not agree, and `resume` does not specify how to start. Or the
+            offsets of another topic order the changes of the table. Or the transform cannot be applied.
             Inside the query, the transform fails or changes the number of rows.
         ConfigError: The rules of `apply: upsert` do not fit the rows, or those of the table.
         OffsetsLostError: Kafka lost offsets that the checkpoint has not read; the error names the ranges.
@@ -123,7 +123,7 @@ def _start(
     with storage_errors(settings.storage, target.checkpoint):
         new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position))
     if before.position is not None:
-        # If the checkpoint knows the topic, the check before names the offsets.
+        # The check of lost offsets comes first, since its error names the ranges.
         table_topics.require_same()
     topics = None if topics is None else replace(topics, ids=table_topics.ids)
     is_new = bool(new_ids) and before.position is None

@@ -1,4 +1,4 @@
-"""The topic of a table of changes that offsets order, by the id that Kafka gave it when it was created.
+"""The topic whose offsets order the changes of a table, by the id of Kafka.
 
 Another topic has other offsets. Its changes would look older than the rows, and would change nothing. So the
 table notes its topic, and a start with another one is refused.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql import SparkSession
 
+from topiclake.changes.rules import PROPERTY as CHANGES_PROPERTY
 from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
@@ -62,30 +64,36 @@ class TableTopics:
             IngestError: It has those of another topic.
             KafkaError, StorageError: The broker or a table cannot be used.
         """
-        for topic, (target, noted) in self._noted().items():
-            is_other = noted.get("id", self.ids[topic]) != self.ids[topic]
-            if is_other and not delta.read(self.spark, target.table).isEmpty():
-                raise self._other_topic(target, topic, noted)
+        with self._storage_errors():
+            for topic, (target, noted) in self._noted().items():
+                is_other = noted.get("id", self.ids[topic]) != self.ids[topic]
+                if is_other and not delta.read(self.spark, target.table).isEmpty():
+                    raise self._other_topic(target, topic, noted)
 
     def note(self) -> None:
         """Note the topic in each table without a note, and in an empty one with that of another topic."""
-        for topic, (target, noted) in self._noted().items():
-            if noted.get("id") != self.ids[topic]:
-                delta.set_properties(self.spark, target.table, topic_property(topic, self.ids))
+        with self._storage_errors():
+            for topic, (target, noted) in self._noted().items():
+                if noted.get("id") != self.ids[topic]:
+                    delta.set_properties(self.spark, target.table, topic_property(topic, self.ids))
 
     def _noted(self) -> dict[str, tuple[Target, Mapping[str, str]]]:
-        """Return by topic the table, if it exists, and the name and the id in its note."""
+        """Return by topic its table of changes, if it exists, and the name and the id in the note."""
 
         def of_table(topic: str) -> tuple[str, tuple[Target, Mapping[str, str]]] | None:
             target = self.target if self.topics is None else self.topics.target(topic)
             if not delta.is_table(self.spark, target.table):
                 return None
             properties = delta.properties(self.spark, target.table)
+            if CHANGES_PROPERTY not in properties:
+                return None
             return topic, (target, json.loads(properties.get(TOPIC_PROPERTY, "{}")))
 
-        storage = self.settings.storage
-        with storage_errors(storage, self.target.table), ThreadPoolExecutor(_MAX_THREADS) as threads:
+        with ThreadPoolExecutor(_MAX_THREADS) as threads:
             return dict(found for found in threads.map(of_table, self.ids) if found is not None)
+
+    def _storage_errors(self) -> AbstractContextManager[None]:
+        return storage_errors(self.settings.storage, self.target.table)
 
     def _other_topic(self, target: Target, topic: str, noted: Mapping[str, str]) -> IngestError:
         return IngestError(

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 #: By start of a query and location: the path of a table, which its catalog is asked for once.
 _folders: dict[tuple[str, str], str] = {}
-#: The table property that names the topic of a table of changes which offsets order (`table_topics`).
+#: The table property with the topic whose offsets order the changes of a table (`table_topics`).
 TOPIC_PROPERTY = "topiclake.topic"
 #: Suffix of the writer name in commit 2.
 LATE = "/late"

@@ -42,7 +42,7 @@ ALTER TABLE reviews ALTER review SET STORAGE EXTERNAL;
 """
 
 _ADDRESS, _USER = "WORKBENCH_POSTGRES", "WORKBENCH_POSTGRES_USER"
-_REMEDY = "python -m workbench up --with postgres, and the login that it exports"
+_REMEDY = "set the variables, on a laptop by python -m workbench up --with postgres"
 
 
 def shop_conninfo(secrets: Callable[[str, str], str]) -> str:

@@ -145,7 +145,7 @@ def exported(home: Home) -> Iterator[None]:
         yield
     finally:
         for name in added:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def _addresses(home: Home, state: State) -> Addresses:

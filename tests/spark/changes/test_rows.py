@@ -88,6 +88,10 @@ def test_the_newest_change_of_each_key_is_its_row_however_changes_arrive(spark, 
     assert sorted(target.stored().collect(), key=str) == sorted(before, key=str)
 
 
+class CrashError(Exception):
+    pass
+
+
 @pytest.mark.thorough("a repeated MERGE and the quarantine are tested with the newest changes")
 @pytest.mark.slow("four batches")
 def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, tmp_path, monkeypatch):
@@ -95,9 +99,13 @@ def test_a_failed_batch_is_repeated_and_each_of_its_changes_counts_once(spark, t
     target = Target(spark, tmp_path, columns, keys=("id",)).ensure()
     target.write([(1, 1, (0, 0))], 0)
     batch = [(1, 20, (0, 1)), (2, 2, (0, 2)), (None, 3, (0, 3))]
+
+    def dying(*args, **given):
+        raise CrashError
+
     with monkeypatch.context() as patched:
-        patched.setattr(merge, "execute_once", None)
-        with pytest.raises(TypeError):
+        patched.setattr(merge, "execute_once", dying)
+        with pytest.raises(CrashError):
             target.write(batch, 1)
     # The quarantine has its part of the batch, and the table has not.
     assert target.rejected().keys() == {(3, "no_key")}
@@ -305,6 +313,19 @@ def test_truncates_are_refused_for_a_table_whose_key_is_not_null(spark, tmp_path
     fields = {name: raised.value.fields[name] for name in ("reason", "constraint")}
     assert fields == {"reason": "truncates", "constraint": "NOT NULL id"}
     Target(spark, tmp_path, columns, **rules).ensure()
+
+
+@pytest.mark.thorough("constraints are tested with rows, and a truncate in test_debezium")
+def test_a_truncate_is_checked_as_the_row_that_the_table_would_have(spark, tmp_path):
+    columns = "id INT, v INT, op STRING, at INT, _kafka STRUCT<partition INT, offset BIGINT>"
+    rules = {"keys": ("id",), "sequence_by": ("at",), "column_list": ("v",)}
+    target = Target(spark, tmp_path, columns, apply_as_truncates="op = 't'", **rules)
+    spark.sql(f"CREATE TABLE delta.`{target.table}` (id INT, v INT) USING delta")
+    spark.sql(f"ALTER TABLE delta.`{target.table}` ADD CONSTRAINT positive CHECK (id > 0)")
+    target.ensure()
+    target.write([(1, 1, "u", 1, (0, 0)), (5, 5, "t", 2, (0, 1))], 0)
+    assert target.current("id", "v") == {1: 1}
+    assert target.rejected().keys() == {(1, "refused_by_table")}
 
 
 def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_path):

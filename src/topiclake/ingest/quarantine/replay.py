@@ -156,14 +156,14 @@ class _Replay:
             raise errors[0]
         return ReplayReport(examined, replayed, self._retried(self._waiting), claims)
 
-    def _rows(self) -> DataFrame:
-        rows = replay_claims.read(self.spark, self.target.quarantine)
+    def _rows(self, version: int | None = None) -> DataFrame:
+        rows = replay_claims.read(self.spark, self.target.quarantine, version)
         return self.decoder.tag(rows.where(F.col("topic") == self.topic))
 
-    def _open(self) -> DataFrame:
-        """Return the rows that wait, and those that are claimed but not marked yet."""
+    def _open(self, version: int | None = None) -> DataFrame:
+        """Return the rows that wait, and those that are claimed but not marked yet, at most of a version."""
         is_requested = F.col("reason").isin(*self.reasons) if self.reasons else F.lit(True)
-        return self._rows().where(
+        return self._rows(version).where(
             F.col("replayed_at").isNull() & (F.col("replay").isNotNull() | is_requested)
         )
 
@@ -177,7 +177,9 @@ class _Replay:
 
     def _claim(self) -> None:
         """Do step 1 for rows that are valid now."""
-        waiting = self._open().where("replay IS NULL")
+        # Rows that the ingest adds meanwhile are not among the rejected changes.
+        version = delta.latest_version(self.spark, self.target.quarantine)
+        waiting = self._open(version).where("replay IS NULL")
         valid = self.decoder.valid(waiting)
         with ExitStack() as until_claimed:
             if self.target.changes is not None:
