@@ -98,7 +98,7 @@ def test_a_second_run_is_refused_while_the_job_has_its_most(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "gps_inges"], "there is no job 'gps_inges'; there are: audit, gps_ingest"),
+        (["run", "gps_inges"], "there is no job 'gps_inges'; there are: audit, cdc_orders, gps_ingest"),
         (
             ["run", "audit", "-p", "topics=x"],
             "job audit has no parameter 'topics'; it has env, topic; try: use -p topic=",

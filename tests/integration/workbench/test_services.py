@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.services.control import addresses, down, exported, start_services, status, up
+from workbench.services.control import addresses, default_services, down, exported, start_services, status, up
 from workbench.services.service import Addresses
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
@@ -94,14 +94,15 @@ def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: 
 
 def test_the_registry_speaks_confluents_api_and_up_is_idempotent(embedded: tuple[Home, Addresses]) -> None:
     home, found = embedded
-    pids = [one.pid for one in status(home)]
+    default = default_services(home)
+    pids = [one.pid for one in status(home, default)]
     again = up(home)
     # The tests of this session may have started stores meanwhile.
     assert (again.kafka_bootstrap_servers, again.schema_registry_url) == (
         found.kafka_bootstrap_servers,
         found.schema_registry_url,
     )
-    assert [one.pid for one in status(home)] == pids
+    assert [one.pid for one in status(home, default)] == pids
 
     client = SchemaRegistryClient({"url": found.schema_registry_url})
     events, others = f"events-{uuid4()}-value", f"others-{uuid4()}-value"
