@@ -154,7 +154,7 @@ def _require_apart(sinks: Mapping[str, Sink]) -> None:
         if not isinstance(sink, Sink):
             raise ConfigError(
                 f"sink {name} is a {type(sink).__name__}, where a topiclake.Sink is expected",
-                "pass a subclass of topiclake.Sink with the method write(rows, batch), as in docs/sinks.md",
+                "pass a subclass of topiclake.Sink with the method write(rows, batch) (docs/own_sinks.md)",
                 sink=name,
                 parameter="sinks",
             )
