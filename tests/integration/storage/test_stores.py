@@ -344,7 +344,7 @@ def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
         )
     )
     assert "commits by 7 writers" in output
-    assert "each acknowledged row is there once" in output
+    assert "the table has each acknowledged row once" in output
 
 
 @contextmanager
@@ -643,7 +643,7 @@ def test_the_second_of_two_first_starts_is_told_of_the_other(
 CONTAINER_CELLS = """\
 # Databricks notebook source
 import json, os
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.storage import mount
 from topiclake.errors import StorageError
 from topiclake.storage.failures import storage_errors
