@@ -28,7 +28,7 @@ CELLS = """\
 import json
 from pathlib import Path
 import topiclake as tl
-from topiclake import delta
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.storage.failures import storage_errors
 from topiclake.config.storage import StorageSettings
