@@ -589,7 +589,132 @@ display(tl.table_history(spark, ingest))
 
 # COMMAND ----------
 
+# MAGIC %md
+# MAGIC ## 11. The last position of each device
+# MAGIC A map of the fleet needs one row for each device. The usual code merges each batch by its key, and keeps any record of a device.
+
+# COMMAND ----------
+
+# DBTITLE 1,Plain Spark: a MERGE for each batch
+from delta.tables import DeltaTable
+
+def merge_devices(batch, _):
+    """Merge a batch by device."""
+    last = DeltaTable.forPath(spark, run.located("merged")).alias("last")
+    merge = last.merge(batch.dropDuplicates(["deviceId"]).alias("new"), "last.deviceId = new.deviceId")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+tracks = gps.drop("_kafka").where("timestamp > '1970-01-01'")
+tracks.limit(0).write.format("delta").save(run.located("merged"))
+merge_devices(tracks, 0)
+
+# COMMAND ----------
+
+# DBTITLE 1,Wrong: positions of hours ago
+newest = tracks.groupBy("deviceId").agg(F.max("timestamp").alias("newest"))
+merged = spark.read.format("delta").load(run.located("merged")).join(newest, "deviceId")
+assert merged.where("timestamp < newest").count() > 0
+display(merged.select("deviceId", "timestamp", "newest").orderBy("deviceId"))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC `apply_changes` selects the newest position by `sequence_by`, within the batch and in the table, in whatever order records arrive.
+# MAGIC A device that was returned sends a negative speed. That deletes its row. The view hides the deletion.
+
+# COMMAND ----------
+
+# DBTITLE 1,Topiclake: the newest position
+def apply_positions():
+    """Apply new positions to the table of the last positions; return its view."""
+    changes = tl.read_values(spark, ingest).transform(with_times).where("timestamp > '1970-01-01'")
+    rules = {"keys": ["deviceId"], "sequence_by": "timestamp", "apply_as_deletes": "speed < 0"}
+    paths = {"path": f"{folder}/last", "checkpoint_path": f"{folder}/checkpoints/last"}
+    tl.await_caught_up(tl.apply_changes(changes, ingest, **paths, **rules), "availableNow")
+    return tl.changes_view(spark, ingest, path=f"{folder}/last", name="last_positions")
+
+assert apply_positions().join(newest, "deviceId").where("timestamp = newest").count() == newest.count()
+display(spark.table("last_positions").orderBy("deviceId"))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## 12. A device's right to be forgotten
+# MAGIC Device 3003 sends positions, and one cut value. It is returned. Then its owner wants to be forgotten. The table of the last
+# MAGIC positions has a Change Data Feed, so that other tables can follow it.
+
+# COMMAND ----------
+
+# DBTITLE 1,A device that is returned
+def send(rows):
+    """Publish positions of device 3003, and carry them into both tables; return its row of the view."""
+    publish(rows.withColumn("deviceId", F.lit(3003).cast("bigint")), version_2, id_2)
+    tl.await_caught_up(tl.start_ingest(spark, ingest, transform=with_times), "availableNow")
+    return apply_positions().where("deviceId = 3003").count()
+
+spark.sql(f"ALTER TABLE delta.`{run.located('last')}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+cut = spark.createDataFrame([("3003", value[:20])], "key STRING, value BINARY")
+cut.write.format("kafka").options(**kafka, topic=topic).save()
+assert send(headings) == 1
+is_last = headings.orderBy(F.desc("timestamp")).limit(1)
+assert send(is_last.withColumns({"timestamp": F.expr("timestamp + 1000"), "speed": F.lit(-1.0)})) == 0
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC A deletion nulls all columns but the keys, and the row stays. Without it, an older position that arrives late would bring the
+# MAGIC device back. Each reader but the view sees that row. Old files, the Change Data Feed and the quarantine have more.
+
+# COMMAND ----------
+
+# DBTITLE 1,Wrong: what is still on the disk
+def on_disk(table, condition="deviceId = 3003"):
+    """Return how many rows of device 3003 are in a table's files, also in files of earlier versions."""
+    files = f"{run.located(table)}/{{part-,_change_data/cdc-}}*.parquet"
+    return spark.read.schema("deviceId BIGINT, key BINARY, value BINARY").parquet(files).where(condition).count()
+
+of_key = "CAST(key AS STRING) = '3003'"
+row = spark.read.format("delta").load(run.located("last")).where("deviceId = 3003").first()
+assert (row["latitude"], row["_cdc"]["deleted"]) == (None, True)
+left = [on_disk("positions"), on_disk("last"), on_disk("positions_quarantine", of_key)]
+print("rows in files:", left)
+assert left[0] == newer + 1
+assert left[1] > 1
+assert left[2] == 1
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC `purge_changes` removes deletions, by default those of 30 days ago. `VACUUM` deletes files of earlier versions. It keeps those
+# MAGIC of the last seven days, unless the check of Delta is off. After that, no time travel leads before the deletion.
+
+# COMMAND ----------
+
+# DBTITLE 1,Delete, purge and VACUUM
+tables = list(map(lambda name: f"delta.`{run.located(name)}`", ["positions", "positions_quarantine", "last"]))
+spark.sql(f"DELETE FROM {tables[0]} WHERE deviceId = 3003")
+spark.sql(f"DELETE FROM {tables[1]} WHERE {of_key}")
+assert tl.purge_changes(spark, ingest, path=f"{folder}/last", retention_days=0) == 1
+spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+vacuumed = list(map(lambda table: spark.sql(f"VACUUM {table} RETAIN 0 HOURS").count(), tables))
+spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+
+# COMMAND ----------
+
+# DBTITLE 1,No file has the device
+assert [on_disk("positions"), on_disk("last"), on_disk("positions_quarantine", of_key)] == [0, 0, 0]
+assert tl.create_view(spark, ingest).count() == rows
+assert spark.table("last_positions").count() == newest.count()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC Two places still have it. Kafka has the records until its retention deletes them, and a start with `resume=restart` would read
+# MAGIC them again. The log of a table has the least and greatest values of each file, until `delta.logRetentionDuration` is over.
+
+# COMMAND ----------
+
 # DBTITLE 1,The end
 spark.sql("DROP TABLE gps_tutorial")
-figures = {"records": held, "rows": rows, "quarantined": 5, "article_rows": held, "deleted": deleted}
+figures = {"records": held, "rows": rows, "quarantined": 5, "article_rows": held, "deleted": deleted, "forgotten": sum(left)}
 dbutils.notebook.exit(json.dumps(figures))
