@@ -33,6 +33,7 @@ class Hits:
             "checkpoint_path": f"{self.folder}/checkpoint",
             "storage": self.folder.as_uri(),
         }
+        parameters |= {name: given.pop(name) for name in parameters.keys() & given.keys()}
         conf = self.folder / "conf"
         shutil.copytree(PROJECT / "conf", conf, dirs_exist_ok=True)
         file = conf / "pipelines" / "isp.yaml"
