@@ -69,21 +69,6 @@ def ingested(workbench, embedded):
     return json.loads(line.removeprefix("exit value"))
 
 
-@pytest.mark.thorough("test_databricks runs both notebooks")
-@pytest.mark.slow("a notebook by the command line")
-def test_the_ingest_audits_at_its_end(ingested) -> None:
-    assert ingested["rows_written"] == 993
-    assert ingested["audit"]["ok"]
-    assert sum(partition["in_kafka"] for partition in ingested["audit"]["partitions"]) == 994
-
-
-@pytest.mark.thorough("test_plan tests the same without a notebook")
-def test_a_plan_after_an_ingest_says_that_there_is_nothing_to_do(workbench, ingested) -> None:
-    done = workbench("plan", "gps", **PARAMETERS)
-    assert f"table       file:{workbench.datalake}/delta/{TOPIC} (exists)" in succeeded(done)
-    assert "✓ nothing to do" in done.stdout
-
-
 @pytest.mark.thorough("the library's audit is tested in test_audit of Spark")
 @pytest.mark.slow("an ingest and two audits by the command line")
 def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:
@@ -102,16 +87,6 @@ def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingeste
     assert job.returncode == 1
     cause = f"not in exactly one place: topic {TOPIC}, partition 0: 1 missing; try: "
     assert cause in job.stdout + job.stderr
-
-
-@pytest.mark.thorough("the refusal is tested in test_audit of Spark")
-def test_an_audit_without_a_checkpoint_ends_in_one_sentence(workbench) -> None:
-    done = workbench("audit", **(PARAMETERS | {"checkpoint_path": "/mnt/datalake/checkpoints/nowhere"}))
-    assert done.returncode == 1
-    assert "there is no checkpoint at " in done.stderr
-    assert "; try: run an ingest with this checkpoint_path" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
 
 
 @pytest.mark.thorough("a notebook of the user that breaks a rule")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import topiclake as tl
@@ -26,7 +26,6 @@ from topiclake.errors import (
     ConfigError,
     DecodeError,
     KafkaError,
-    SchemaRegistryError,
     StorageError,
     SubjectNotFoundError,
     TopiclakeError,
@@ -220,32 +219,6 @@ def test_failfast_names_topic_partition_and_offset_and_writes_nothing(cells, spa
     assert spark.read.format("delta").load(str(table)).count() == 0
 
 
-@pytest.mark.thorough("where a query starts and ends is tested in test_kafka_source")
-def test_offsets_for_each_partition_are_obeyed(cells) -> None:
-    notebooks = cells.notebooks
-    kafka_admin.ensure_topic(notebooks.kafka, notebooks.topic, 2)
-    cells.publish()
-    in_first = Consumer(kafka_client.client_settings(notebooks.kafka) | {"group.id": notebooks.topic})
-    _, end = in_first.get_watermark_offsets(TopicPartition(notebooks.topic, 0), timeout=120)
-    in_first.close()
-    offsets = json.dumps({notebooks.topic: {"0": 3, "1": -1}})
-    later = cells.ingest(starting_offsets=offsets)
-    elsewhere = {name: f"{notebooks.ingest_parameters[name]}-2" for name in ("table_path", "checkpoint_path")}
-    latest = cells.ingest(**elsewhere, starting_offsets="latest")
-    assert later["rows_written"] == end - 3 > 0
-    assert latest["rows_written"] == 0
-
-
-@pytest.mark.thorough("an empty batch is tested in test_tables")
-def test_an_empty_topic_gives_an_empty_table(cells) -> None:
-    notebooks = cells.notebooks
-    kafka_admin.ensure_topic(notebooks.kafka, notebooks.topic, 1)
-    schema = (PROJECT / "tests" / "notebooks" / "gps.avsc").read_text("utf-8")
-    notebooks.registry.register(f"{notebooks.topic}-value", schema)
-    empty = cells.ingest()
-    assert (empty["rows_written"], empty["table"]["rows"], empty["preview"]) == (0, 0, [])
-
-
 # Refusals of the notebooks, by the calls of their cells. How the command line shows one is in test_runner.
 
 
@@ -283,13 +256,6 @@ def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch)
     monkeypatch.setenv("WORKBENCH_KAFKA", f"127.0.0.1:{free_port}")
     sentence = refused(KafkaError, getattr(cells, notebook))
     assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
-
-
-@pytest.mark.thorough("an unavailable registry is tested in test_init")
-def test_an_unreachable_registry_is_named(cells, free_port, monkeypatch) -> None:
-    monkeypatch.setenv("WORKBENCH_SCHEMA_REGISTRY", f"http://127.0.0.1:{free_port}")
-    sentence = refused(SchemaRegistryError, cells.ingest)
-    assert f"the schema registry at http://127.0.0.1:{free_port} does not answer" in sentence
 
 
 def test_a_mount_of_something_else_is_refused_with_both_sources(cells, tmp_path) -> None:

@@ -192,31 +192,3 @@ def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, numbe
     if number != signal.SIGKILL:
         assert "interrupted" in next(home.runs.glob("*-main-*/main.html")).read_text()
     assert "interrupted" in next(home.runs.glob("*-other-*/other.html")).read_text()
-
-
-@pytest.mark.thorough("SQL cells are tested in test_notebook_magics")
-def test_sql_takes_widgets_as_parameters_and_names(run):
-    result = run(
-        "dbutils.widgets.text('table', '')\ndbutils.widgets.text('least', '1')\n"
-        "spark.range(3).createOrReplaceTempView('rows')",
-        "# MAGIC %sql\n# MAGIC SELECT count(*) AS n, ':x' AS t FROM IDENTIFIER(:table) WHERE id >= :least;",
-        "n = _sqldf.first()['n']",
-        "# MAGIC %sql\n# MAGIC CREATE OR REPLACE TEMP VIEW more AS SELECT 1 AS one",
-        "# MAGIC %sql SELECT one::string AS one FROM more",
-        "dbutils.notebook.exit(f\"{n} {_sqldf.first()['one']}\")",
-        parameters={"table": "rows"},
-    )
-    assert result.exit_value == "2 1"
-
-
-@pytest.mark.thorough("SQL cells are tested in test_notebook_magics")
-def test_a_marker_without_a_widget_is_named(run):
-    with pytest.raises(CellFailedError, match=r"UNBOUND_SQL_PARAMETER.*`?who"):
-        run("# MAGIC %sql\n# MAGIC SELECT :who")
-
-
-@pytest.mark.thorough("a session that starts late is tested in test_runner")
-def test_an_included_notebook_that_needs_spark_starts_it_for_both(run, write):
-    write("other", "spark.range(4).createOrReplaceTempView('rows')")
-    result = run("# MAGIC %run ./other", "dbutils.notebook.exit(str(spark.table('rows').count()))")
-    assert result.exit_value == "4"

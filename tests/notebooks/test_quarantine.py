@@ -124,14 +124,6 @@ def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> No
     assert [cell.strip() for cell in row.split("│")][3:5] == ["0", "1"]
 
 
-@pytest.mark.thorough("a further refusal of a notebook")
-def test_a_reason_that_there_is_not_ends_in_one_sentence_and_exit_code_1(quarantine, embedded) -> None:
-    done = quarantine("replay", "nowhere", "--reason", "bad_luck")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stdout + done.stderr
-    assert re.search(r"^✗ quarantine\.py.*no reason 'bad_luck'.*unknown_schema_id", done.stderr, re.MULTILINE)
-
-
 def printed(action: str, found: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=200)
     print_summary(console, found, action)

@@ -26,7 +26,6 @@ from topiclake.sinks.webhook import Webhook
 from topiclake_examples.nest import (
     camera_notifications,
     camera_states,
-    dated_cameras,
     device_locations,
     nest_cameras,
     publish_nest_logs,
@@ -225,26 +224,6 @@ def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
         "reason": "not_compacted",
         "found": "delete",
     }
-
-
-@pytest.mark.thorough("test_databricks runs the notebook on other logs")
-def test_the_archive_holds_each_camera_of_each_log_once_by_day(nest):
-    nest.publish(60, start="2026-01-31T23:00:00Z", minutes=120, damaged=3)
-    dated = dated_cameras(nest.cameras())
-    for _ in range(2):
-        archive = {"path": f"{nest.folder}/archive", "checkpoint_path": f"{nest.folder}/archive_checkpoint"}
-        days = ["year", "month", "day"]
-        self_made = tl.start_files(dated, nest.settings(), partition_by=days, **archive)
-        nest.ran(self_made)
-        place = {"checkpoint_path": f"{nest.folder}/cameras"}
-        table = tl.delta_batches(nest.settings(), nest.spark, path=f"{nest.folder}/all")
-        nest.ran(tl.start_sinks(dated, nest.settings(), {"table": table}, **place))
-    sent = sum(len(log["devices"]["cameras"]) for log in nest.read())
-    files = nest.spark.read.parquet(f"{nest.folder}/archive")
-    for rows in (files, delta.read(nest.spark, f"{nest.folder}/all")):
-        assert rows.count() == rows.select("device_id", "_kafka").distinct().count() == sent
-        days = {tuple(row) for row in rows.select("year", "month", "day").distinct().collect()}
-        assert days == {(2026, 1, 31), (2026, 2, 1)}
 
 
 @pytest.mark.thorough("a further notification of the same webhook")

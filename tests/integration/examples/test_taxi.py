@@ -92,29 +92,6 @@ def trips(rows, columns=HEADER):
     return sorted((tuple(row) for row in rows.select(*columns).collect()), key=repr)
 
 
-@pytest.mark.thorough("test_databricks runs the notebooks of the archive")
-def test_each_trip_of_the_csv_is_in_both_archives_once_and_a_second_run_adds_what_is_new(taxi):
-    published = taxi.publish(0, 1_000, partitions=4)
-    assert (published.records, published.partitions, published.columns) == (1_000, 4, 17)
-    expected = taxi.expected(0, 1_000, HEADER[:17])
-
-    archive, table = taxi.archive(), taxi.ingest()
-
-    for rows in (archive.rows(), table):
-        assert rows.columns == [*HEADER[:17], "_kafka"]
-        found = rows.collect()
-        assert sorted((row[:17] for row in found), key=repr) == expected
-        assert len({row["_kafka"] for row in found}) == 1_000
-    version = delta.latest_version(taxi.spark, f"{taxi.folder}/taxi_delta")
-    taxi.ingest()
-    assert delta.latest_version(taxi.spark, f"{taxi.folder}/taxi_delta") == version
-
-    made = taxi.publish(0, 100, trips="500")
-    again = taxi.archive().summary()
-    assert (made.records, again.rows, again.restarts) == (500, 1_500, 0)
-    assert again.query_id == str(archive.query.id)
-
-
 @pytest.mark.thorough("new versions while a query runs are tested in test_micro_batch")
 @pytest.mark.slow("two streams run while a version is registered")
 @pytest.mark.parametrize("avro_form", ["confluent", "plain"])
@@ -191,37 +168,6 @@ def test_the_other_form_is_named_and_nothing_of_it_is_archived(taxi, read_as):
     assert f"set avro_form={written_as}" in failed.value.cause
     right = taxi.archive(avro_form=written_as)
     assert trips(right.rows(), HEADER[:17]) == taxi.expected(0, 50, HEADER[:17])
-
-
-@pytest.mark.thorough("what a quarantine says of the other form is tested in test_tables")
-@pytest.mark.parametrize("read_as", ["confluent", "plain"])
-def test_the_other_form_is_named_in_quarantine(taxi, read_as):
-    written_as, message = WRONG[read_as]
-    taxi.publish(0, 50, avro_form=written_as)
-    assert taxi.ingest(avro_form=read_as).count() == 0
-    reasons = taxi.quarantined()
-    assert len(reasons) == 50
-    assert all(message in detail and f"avro_form={written_as}" in detail for _, detail in reasons)
-
-
-@pytest.mark.thorough("replay is tested in test_replay")
-@pytest.mark.slow("an archive, an ingest and a replay")
-def test_plain_trips_of_another_version_are_no_garbage_and_can_be_replayed(taxi):
-    taxi.publish(0, 20, avro_form="plain")
-    taxi.publish(20, 50, columns=18, avro_form="plain")
-    given = {"avro_form": "plain", "plain_versions": "1"}
-
-    with pytest.raises(DecodeError, match="reason undecodable"):
-        taxi.archive(**given)
-    table = taxi.ingest(**given)
-
-    assert trips(table, HEADER[:17]) == taxi.expected(0, 20, HEADER[:17])
-    assert [reason for reason, _ in taxi.quarantined()] == ["undecodable"] * 30
-    replayed = tl.replay_quarantine(taxi.spark, taxi.settings("taxi_delta", avro_form="plain"))
-    assert (replayed.replayed, taxi.quarantined()) == (30, [])
-    later = [row for row in trips(taxi.table()) if row in taxi.expected(20, 50)]
-    assert len(later) >= 30
-    assert taxi.table().count() == 50
 
 
 @pytest.mark.thorough("an archive is made in test_databricks")

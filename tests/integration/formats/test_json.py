@@ -57,24 +57,6 @@ def test_each_value_is_in_the_table_or_in_quarantine_once_and_a_second_run_adds_
     assert tl.audit_ingest(hits.spark, hits.settings()).ok
 
 
-@pytest.mark.thorough("replay is tested in test_replay")
-def test_what_is_right_with_a_mended_schema_is_replayed_once(hits):
-    assert hits.publish(0, partitions=1).records == 0
-    hits.send(*BAD, RIGHT)
-    assert hits.ingest().count() == 1
-    # Which no hit needs: the second of the bad ones is right then.
-    mended = hits.settings(value_schema="ip STRING NOT NULL, hittime TIMESTAMP")
-    for replayed in (1, 0):
-        report = tl.replay_quarantine(hits.spark, mended)
-        assert (report.replayed, report.waiting) == (replayed, {"tombstone": 1, "undecodable": 3})
-    rows = delta.read(hits.spark, f"{hits.folder}/table").orderBy("_kafka.offset").collect()
-    assert [(row["ip"], row["hittime"], row["_kafka"]["offset"]) for row in rows] == [
-        ("192.0.2.1", None, 1),
-        ("192.0.2.1", datetime(2026, 1, 2, 3, 4, 5), 5),
-    ]
-    assert tl.audit_ingest(hits.spark, mended).ok
-
-
 @pytest.mark.thorough(
     "such values are tested in test_deserializers, and an ingest of them in test_databricks"
 )

@@ -7,10 +7,8 @@ import pytest
 
 import topiclake as tl
 from tests.support.environment import succeeded
-from tests.support.numbers_topic import Numbers, crash_after_batch, right
+from tests.support.numbers_topic import Numbers, right
 from tests.support.orders_topic import UserProject, send_by_confluent_kafka
-from topiclake.config.lineage import LineageSettings
-from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 
@@ -105,17 +103,6 @@ def test_each_function_reads_a_managed_table_by_its_name(named, schema_id):
     )
 
 
-@pytest.mark.thorough("a repeated batch is tested with a path, and the append by name in tests/spark/delta")
-def test_a_batch_that_is_repeated_after_a_crash_is_written_once(named, schema_id):
-    named.send("a", right(schema_id, 1), right(schema_id, 2), b"no Avro")
-    named.ingest()
-    crash_after_batch(named.folder / "checkpoint", 0)
-    settings, _ = named.ingest()
-    assert named.numbers() == [1, 2]
-    assert delta.read(named.spark, f"{named.schema}.gps_quarantine").count() == 1
-    assert tl.audit_ingest(named.spark, settings).ok
-
-
 @pytest.mark.thorough("a replay is tested with paths")
 @pytest.mark.slow("two ingests and two replays")
 def test_records_that_the_table_refused_are_replayed_once(named, schema_id):
@@ -169,16 +156,6 @@ def test_a_table_that_had_a_path_continues_by_its_name(named, schema_id):
     assert tl.audit_ingest(named.spark, settings).ok
 
 
-@pytest.mark.thorough("an external table is also tested with a path before")
-def test_an_external_table_that_the_user_has_created_gets_the_missing_columns(named, schema_id):
-    folder = f"file:{named.folder}/external"
-    named.spark.sql(f"CREATE TABLE {named.schema}.gps (note STRING) USING delta LOCATION '{folder}'")
-    named.send("a", right(schema_id, 1))
-    named.ingest()
-    assert named.numbers() == [1]
-    assert delta.columns(named.spark, folder).names[:2] == ["note", "n"]
-
-
 def test_a_table_that_was_dropped_is_missed_and_nothing_is_written(named, schema_id):
     named.send("a", right(schema_id, 1))
     named.ingest()
@@ -199,40 +176,6 @@ def test_without_its_schema_nothing_is_written(named, schema_id):
     assert raised.value.remedy == "CREATE SCHEMA `nowhere`"
     assert raised.value.fields["reason"] == "no_schema"
     assert not (named.folder / "checkpoint").exists()
-
-
-@pytest.mark.thorough("sinks are tested with a path, and the append by name in tests/spark/delta")
-def test_a_named_table_is_the_source_and_the_target_of_a_sink(named, schema_id):
-    named.send("a", right(schema_id, 1), right(schema_id, 2))
-    settings, _ = named.ingest()
-    sinks = {"copy": tl.delta_batches(settings, named.spark, path=f"{named.schema}.copy")}
-    for _ in range(2):
-        query = tl.start_sinks(
-            tl.read_table_stream(named.spark, settings).select("n"),
-            settings,
-            sinks,
-            checkpoint_path=f"{named.folder}/sinks",
-        )
-        tl.await_caught_up(query, settings.pipeline.trigger)
-    assert named.numbers("copy") == [1, 2]
-    assert tl.create_view(named.spark, settings, path=f"{named.schema}.copy", name="copied").count() == 2
-
-
-@pytest.mark.thorough("lineage is tested with a path")
-def test_lineage_has_the_folder_of_a_named_table_and_its_name(named, schema_id):
-    file = named.folder / "events.jsonl"
-    settings = named.settings().model_copy(update={"lineage": LineageSettings(file=file)})
-    named.send("a", right(schema_id, 1))
-    named.ingested(settings)
-    (event,) = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    (output,) = event["outputs"]
-    folder = catalog.folder(named.spark, f"{named.schema}.gps")
-    assert (output["namespace"], output["name"]) == ("file", folder.removeprefix("file:"))
-    (identifier,) = output["facets"]["symlinks"]["identifiers"]
-    assert identifier == {"namespace": "file", "name": f"{named.schema}.gps", "type": "TABLE"}
-    assert output["facets"]["version"]["datasetVersion"] == str(
-        delta.latest_version(named.spark, f"{named.schema}.gps")
-    )
 
 
 @pytest.mark.thorough("Hive's catalog in place of Spark's own")

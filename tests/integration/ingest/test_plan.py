@@ -3,13 +3,12 @@
 import json
 import shutil
 import time
-from datetime import datetime, timezone
 
 import pytest
 from pyspark.sql.types import StructType
 
 import topiclake as tl
-from tests.support.numbers_topic import SCHEMA, Numbers, right
+from tests.support.numbers_topic import Numbers, right
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError, TopicNotFoundError
 from topiclake.ingest.planned_ranges import PlannedRange
@@ -100,20 +99,6 @@ def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):
     assert delta.columns(numbers.spark, table.path).names == ["n", "_kafka"]
 
 
-@pytest.mark.thorough("a column that a version makes wider is tested in test_micro_batch")
-def test_a_plan_names_the_type_widening_that_a_version_needs(numbers):
-    subject, narrow = f"{numbers.name}-a-value", SCHEMA.replace("long", "int")
-    numbers.registry.register(subject, narrow)
-    delta.ensure_table(numbers.spark, f"{numbers.folder}/table", StructType.fromDDL("n INT"), {})
-    numbers.register("a")
-    _, wide = tl.plan_ingest(numbers.spark, numbers.settings()).tables[0].schemas
-    assert wide.refusal.startswith("incompatible_schema: n is int in the table and would become bigint")
-    assert "type_widening: true" in wide.refusal
-    (table,) = tl.plan_ingest(numbers.spark, numbers.settings(type_widening="true")).tables
-    assert [version.refusal for version in table.schemas] == ["", ""]
-    assert "n is int in the table and would become bigint" in table.changes
-
-
 def test_a_schema_that_no_subject_lists_is_asked_for_by_its_id(numbers):
     numbers.register("a")
     other = numbers.registry.register(f"{numbers.name}-other", NOTED)
@@ -121,26 +106,6 @@ def test_a_schema_that_no_subject_lists_is_asked_for_by_its_id(numbers):
     (table,) = tl.plan_ingest(numbers.spark, numbers.settings()).tables
     assert table.sample == {"ok": 1, "unknown_schema_id": 1}
     assert "note STRING" in table.columns
-
-
-@pytest.mark.thorough("starting offsets are tested in test_kafka_source")
-def test_a_first_start_begins_where_the_configuration_says(numbers):
-    first, topic = numbers.register("a"), f"{numbers.name}-a"
-    numbers.send("a", *(right(first, n) for n in range(4)))
-    time.sleep(0.01)  # Kafka's times are milliseconds
-    between = datetime.now(timezone.utc).isoformat()
-    time.sleep(0.01)
-    numbers.send("a", right(first, 4))
-
-    def first_offsets(start):
-        plan = tl.plan_ingest(numbers.spark, numbers.settings(starting_offsets=start))
-        return [planned.first for planned in plan.ranges], plan.records
-
-    assert first_offsets("earliest") == ([0, 0], 5)
-    assert first_offsets("latest") == ([3, 2], 0)
-    assert first_offsets(json.dumps({topic: {"0": 1, "1": -1}})) == ([1, 2], 2)
-    # Partition 1 has no record that is as young.
-    assert first_offsets(between) == ([2, 2], 1)
 
 
 def test_values_of_a_declared_format_are_sampled_too(numbers):

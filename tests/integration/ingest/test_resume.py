@@ -121,21 +121,6 @@ def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_contin
     copied.check(bad=3)
 
 
-@pytest.mark.thorough("a resumed query is tested next to it")
-@pytest.mark.slow("three ingests and an audit")
-def test_a_query_that_was_resumed_may_keep_the_parameter(numbers):
-    numbers.more(6)
-    numbers.run()
-    numbers.lose_checkpoint()
-    numbers.more(5)
-    assert numbers.refusal(resume="checkpoint") == "checkpoint_gone"
-    assert not numbers.checkpoint.exists()
-    numbers.run(resume="table")
-    numbers.more(1)
-    numbers.run(resume="table")
-    numbers.check(bad=3)
-
-
 @pytest.mark.thorough("a hole between two checkpoints")
 def test_two_lives_with_a_hole_between_them_are_made_whole(numbers):
     numbers.more(3)
@@ -439,20 +424,6 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     # The table of one of them is gone.
     shutil.rmtree(f"{numbers.folder}/tables/{numbers.name}-b")
     assert numbers.refusal(**numbers.several) == "table_gone"
-
-
-@pytest.mark.thorough("the same for declared columns")
-def test_json_resumes_from_its_table(numbers):
-    given = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
-    numbers.send("a", *(b'{"n": %d}' % n for n in range(6)), BAD)
-    numbers.sent = 6
-    numbers.run(**given)
-    quarantine = DeltaTable.forPath(numbers.spark, f"{numbers.table}_quarantine")
-    quarantine.delete()
-    numbers.lose_checkpoint()
-    assert numbers.refusal(**given) == "checkpoint_gone"
-    numbers.run(**given, resume="table")
-    numbers.check(bad=1, **given)
 
 
 @pytest.mark.thorough("records that Kafka has deleted")

@@ -40,7 +40,6 @@ V2 = json.dumps(
         ],
     }
 )
-OTHER = json.dumps({"type": "record", "name": "O", "fields": [{"name": "city", "type": "string"}]})
 
 
 @pytest.fixture
@@ -139,22 +138,6 @@ def encoded(schema, value):
 
 def ids(*numbers):
     return [{"id": number} for number in numbers]
-
-
-@pytest.mark.thorough("tables of their own are tested with a paused topic")
-def test_each_topic_has_a_table_of_its_own(world):
-    for name, schema in (("a", V1), ("b", OTHER)):
-        world.topic(name)
-        world.register(name, schema)
-    world.publish("a", world.register("a"), ids(1, 2, 3))
-    world.publish("b", world.register("b", OTHER), [{"city": "Niš"}], OTHER)
-
-    world.run()
-    world.run()
-
-    assert world.rows("a") == [1, 2, 3]
-    assert world.rows("b", "city") == ["Niš"]
-    assert world.paused() == {}
 
 
 @pytest.mark.parametrize(
@@ -364,19 +347,6 @@ def test_a_topic_that_is_deleted_while_a_batch_of_it_runs_is_paused_alone(world,
     assert world.paused() == {}
 
 
-@pytest.mark.thorough("the same for one of several topics")
-def test_one_of_several_topics_that_comes_later_is_waited_for(world):
-    world.topic("a")
-    world.publish("a", world.register("a"), ids(1))
-    with pytest.raises(TopicNotFoundError):
-        world.run()
-    world.run(wait_for_topic="true")
-    world.topic("b")
-    world.publish("b", world.register("b"), ids(10))
-    world.run(wait_for_topic="true")
-    assert (world.rows("a"), world.rows("b")) == ([1], [10])
-
-
 @pytest.mark.thorough("another reason of a pause")
 def test_a_table_that_cannot_be_written_pauses_its_topic_alone(world):
     for name in ("a", "b"):
@@ -460,36 +430,6 @@ def test_a_batch_that_was_paused_and_then_written_is_not_written_again(world, mo
     world.run()
 
     assert (world.rows("b"), world.paused()) == ([1, 2, 3], {})
-
-
-@pytest.mark.thorough("a pattern that one topic matches")
-def test_one_topic_has_a_place_of_its_own_as_well(world):
-    """So that another topic can be added to its query."""
-    world.parameters = {"topic": f"{world.prefix}-a"}
-    for name in ("a", "b"):
-        world.topic(name)
-        world.publish(name, world.register(name), ids(1))
-    world.run()
-    assert world.rows("a") == [1]
-
-    world.parameters = {"topic": f"{world.prefix}-a,{world.prefix}-b"}
-    world.run()
-
-    assert (world.rows("a"), world.rows("b")) == ([1], [1])
-
-
-@pytest.mark.thorough("a further list of topics")
-def test_each_topic_has_some_of_the_records_that_are_listed_for_all(world):
-    world.parameters |= {"subject_strategy": "topic_record_name", "record_names": ("E", "O")}
-    for name, record, schema in (("a", "E", V1), ("b", "O", OTHER)):
-        world.topic(name)
-        schema_id = world.registry.register(f"{world.prefix}-{name}-{record}", schema)
-        world.publish(name, schema_id, ids(1) if name == "a" else [{"city": "Niš"}], schema)
-
-    world.run()
-
-    assert (world.rows("a"), world.rows("b", "city")) == ([1], ["Niš"])
-    assert world.paused() == {}
 
 
 @pytest.mark.thorough("another reason of a pause")

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 import topiclake as tl
 from tests.support.numbers_topic import SCHEMA, Numbers, crash_after_batch, right
 from topiclake.delta import table as delta
-from topiclake.errors import DecodeError, IngestError
+from topiclake.errors import IngestError
 from topiclake.ingest import registered_batch
 
 BAD = b"\1no record"
@@ -78,16 +78,6 @@ def test_each_valid_row_is_transformed_and_the_audit_holds(numbers):
     assert sorted(table(numbers).columns) == ["_kafka", "label", "n", "note"]
     assert tl.audit_ingest(numbers.spark, settings).ok
     assert tl.summarize(numbers.spark, settings, numbers.ingested(settings, labelled)).quarantine.rows == 1
-
-
-@pytest.mark.thorough("the ingest has the same columns")
-def test_a_plan_has_the_columns_of_the_transform(numbers):
-    numbers.send("a", right(numbers.register("a"), 1))
-    (planned,) = tl.plan_ingest(numbers.spark, numbers.settings(), transform=labelled).tables
-    assert planned.columns == "n STRING,_kafka STRUCT<partition: INT, offset: BIGINT>,label STRING"
-    assert planned.sample == {"ok": 1}
-    numbers.ingested(numbers.settings(), labelled)
-    assert not tl.plan_ingest(numbers.spark, numbers.settings(), transform=labelled).has_changes
 
 
 @pytest.mark.parametrize(
@@ -182,14 +172,6 @@ def test_an_error_of_the_transform_names_it_and_writes_nothing(numbers, transfor
     assert table(numbers).count() == 0
 
 
-@pytest.mark.thorough("FAILFAST is tested in test_gps, and errors of a transform next to it")
-def test_a_bad_record_is_not_the_transforms_fault(numbers):
-    numbers.send("a", right(numbers.register("a"), 1), BAD)
-    with pytest.raises(DecodeError, match="bad_magic"):
-        numbers.ingested(numbers.settings(mode="FAILFAST"), labelled)
-    assert table(numbers).count() == 0
-
-
 @pytest.mark.thorough("repeated batches are tested in test_micro_batch")
 @pytest.mark.slow("two runs and an audit")
 def test_a_batch_that_is_repeated_after_a_crash_is_transformed_and_written_once(numbers):
@@ -278,18 +260,3 @@ def test_a_replay_transforms_rows_too(numbers):
     numbers.ingested(settings, labelled)
     assert values(numbers) == ["n1", "n2", "n3"]
     assert tl.audit_ingest(numbers.spark, settings).ok
-
-
-@pytest.mark.thorough("Delta refuses the rows, as those of any writer")
-def test_rows_that_break_a_constraint_of_the_table_are_refused_by_name(numbers):
-    first, settings = numbers.register("a"), numbers.settings()
-    numbers.ingested(settings, labelled)
-    numbers.spark.sql(
-        f"ALTER TABLE delta.`{numbers.folder}/table` ADD CONSTRAINT short CHECK (length(label) < 3)"
-    )
-    numbers.send("a", right(first, 1), right(first, 20))
-    with pytest.raises(IngestError, match="short"):
-        numbers.ingested(settings, labelled)
-    assert table(numbers).count() == 0
-    numbers.ingested(settings, lambda rows: labelled(rows).withColumn("label", F.substring("label", 1, 2)))
-    assert values(numbers) == ["n1", "n2"]

@@ -125,44 +125,6 @@ def test_a_batch_that_a_crash_cut_off_is_told_again_as_the_same_run_with_the_sam
     assert delta.read(traced.spark, f"{traced.folder}/table").count() == 3
 
 
-@pytest.mark.thorough("a further event of the same form")
-def test_values_that_are_json_are_told_too_and_again_behind_a_crash(traced):
-    schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
-    traced.send("a", b'{"n": 1}', b'{"n": "x"}', b"{")
-    traced.ingest(**schema)
-    crash_after_batch(traced.folder / "checkpoint", 0)
-    traced.ingest(**schema)
-    first, again = valid(traced.events())
-    assert first["outputs"] == again["outputs"]
-    table, quarantine = (f"{traced.folder}/table", f"{traced.folder}/table_quarantine")
-    assert table_versions([first], table) == traced.written(table)
-    assert table_versions([first], quarantine) == traced.written(quarantine) == [(0, 0, 2)]
-    assert "topiclake_schemas" not in first["inputs"][0]["facets"]
-
-
-@pytest.mark.thorough("a further event of the same form")
-def test_each_of_several_topics_is_told_by_itself_a_paused_one_once_it_is_written(traced):
-    traced.topic("b")
-    of_a = traced.register("a")
-    traced.send("a", right(of_a, 1))
-    traced.send("b", right(of_a, 2), right(of_a, 3))  # it has no subject of its own yet
-    traced.ingest(**traced.several)
-    (event,) = valid(traced.events())
-    assert event["inputs"][0]["name"] == f"{traced.name}-a"
-    traced.register("b")
-    # Nothing is new: it is resumed at the start.
-    traced.ingest(**traced.several)
-    _, resumed = valid(traced.events())
-    assert resumed["job"]["name"] == f"gps.{traced.name}-b"
-    assert resumed["run"]["facets"]["topiclake_batch"]["batchId"] == 0
-    assert offsets(resumed) == [
-        {"partition": 0, "first": 0, "after": 1},
-        {"partition": 1, "first": 0, "after": 1},
-    ]
-    path = f"{traced.folder}/tables/{traced.name}-b"
-    assert table_versions([resumed], path) == traced.written(path)
-
-
 class Server:
     """Takes events, or answers with another `status`."""
 

@@ -213,34 +213,6 @@ def look_at_the_tables(watched, page, paths):
         page.go_back()
 
 
-@pytest.mark.thorough("the counts of batches are tested in test_lineage and test_tables")
-def test_values_that_are_json_are_counted_too(watched):
-    watched.send(b'{"n": 1}', b'{"n": 2}', b'{"n": "x"}', b"{", None)
-    schema = {"value_format": "json", "value_schema": "n BIGINT NOT NULL"}
-    tl.await_caught_up(watched.ingest(**schema), "availableNow")
-    watched.send(b'{"n": 3}', b"[]", None)
-    tl.await_caught_up(watched.ingest(**schema), "availableNow")
-    wait_until(lambda: watched.kept()[0]["ended"] and len(watched.kept()[1]["runs"]) == 2)
-    query, _ = watched.kept()
-    assert (query["rows"], query["written"], query["quarantined"]) == (8, *watched.in_tables())
-    assert query["quarantined"] == {"undecodable": 3, "tombstone": 2}
-
-
-@pytest.mark.thorough("the lag is tested in test_consumer_groups")
-def test_lag_is_told_while_a_query_is_behind(watched):
-    watched.send(*map(watched.right, range(8)))
-    query = watched.ingest(trigger="1 second", max_offsets_per_trigger=2)
-    wait_until(lambda: watched.file.exists() and any(_lags(watched)))
-    tl.await_caught_up(query, "1 second")
-    wait_until(lambda: _lags(watched)[-1:] == [0])
-    query.stop()
-    assert _lags(watched) == [6, 4, 2, 0]
-    seconds = watched.kept()[1]["points"]["lag_seconds"]
-    # Nobody had seen the topic before: since then at least.
-    assert 0 < max(seconds[:-1]) < 600
-    assert seconds[-1] == 0
-
-
 def test_a_query_that_fails_is_kept_with_its_cause_without_secrets_and_what_to_try(watched):
     watched.send(watched.right(1), b"{}")
     query = watched.ingest(mode="FAILFAST")
@@ -251,12 +223,3 @@ def test_a_query_that_fails_is_kept_with_its_cause_without_secrets_and_what_to_t
     assert kept["state"] == "failed"
     assert f"topic {watched.topic}, partitio* 0, offset 1".replace("n", "*") in kept["error"]
     assert "PERMISSIVE" in kept["remedy"]
-
-
-def _lags(watched):
-    store = Store(watched.file)
-    try:
-        found = overview(store)
-        return details(store, found[0]["id"])["points"]["lag_records"] if found else []
-    finally:
-        store.close()

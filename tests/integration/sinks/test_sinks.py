@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections import Counter
 from datetime import date, datetime, timezone
 from uuid import uuid4
@@ -16,8 +15,7 @@ from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, KafkaError, PlatformError, StorageError
 from topiclake.sinks import files
-from topiclake.streaming import checkpoint
-from topiclake_examples.isp import count_records, dated_hits, hits_per_window, hits_per_zip
+from topiclake_examples.isp import count_records, dated_hits, hits_per_zip
 
 DAYS = ("2026-01-02", "2026-01-03")
 
@@ -57,13 +55,6 @@ def counted(rows):
     )
 
 
-def files_read(rows):
-    """Run a query, and return how many files it opened."""
-    rows.collect()
-    scan = rows._jdf.queryExecution().executedPlan().collectLeaves().head()
-    return scan.metrics().apply("numFiles").value()
-
-
 @pytest.fixture
 def table_name(spark):
     name = f"hits_{uuid4().hex}"
@@ -99,44 +90,6 @@ def test_files_hold_each_hit_and_an_open_table_shows_new_partitions(hits, table_
     assert counted(files_table(hits, table_name)) == whole
 
 
-@pytest.mark.thorough("Spark's own partition pruning")
-def test_a_filter_reads_only_the_files_of_its_partitions(hits, table_name):
-    hits.publish(200)
-    hits.publish(200, start=f"{DAYS[1]}T03:00:00Z")
-    hits.send(one_hit(None))
-    write_files(hits)
-    table = files_table(hits, table_name)
-    every = len(expected(hits, days=True))
-    assert files_read(table) == every
-    one = table.where(f"zip = '00501' AND day = DATE'{DAYS[1]}'")
-    plan = one._jdf.queryExecution().executedPlan().toString()
-    partition_filters = re.search(r"PartitionFilters: \[(.*?)\], Pushed", plan)[1]
-    assert re.search(r"zip#\d+ = 00501", partition_filters)
-    assert re.search(r"day#\d+ = 2026-01-03", partition_filters)
-    assert files_read(one) == 1
-    (file,) = (row[0] for row in one.select(F.input_file_name()).distinct().collect())
-    assert "/zip=00501/day=2026-01-03/" in file
-    assert files_read(table.where("zip IS NULL")) == 1
-    assert [row["ip"] for row in table.where("zip IS NULL").collect()] == ["192.0.2.9"]
-
-
-@pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
-@pytest.mark.timeout(500)
-def test_files_hold_each_hit_once_after_a_driver_was_killed_within_a_batch(hits, table_name):
-    hits.publish(400, minutes=3 * 24 * 60)
-    small = hits.settings(trigger="1 second", max_offsets_per_trigger="60")
-    killed_sinks.kill_within_batch(small, hits.folder, "files", batch=2)
-    location = f"{hits.folder}/files_checkpoint"
-    assert checkpoint.is_interrupted(hits.spark, location)
-    table = files_table(hits, table_name)
-    assert table.count() < 400
-    # What a task that is killed may leave behind.
-    half = next((hits.folder / "files").rglob("*.parquet"))
-    shutil.copy(half, half.with_name("part-00000-left-behind.snappy.parquet"))
-    write_files(hits)
-    assert counted(hits.spark.table(table_name)) == expected(hits, days=True)
-
-
 @pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
 @pytest.mark.timeout(500)
 @pytest.mark.slow("a cold driver is killed and repeated")
@@ -159,30 +112,6 @@ def test_a_table_and_a_topic_have_each_count_once_after_a_driver_was_killed_with
     for each, number in counts:
         newest[each] = max(newest[each], number)
     assert newest == wanted
-
-
-@pytest.mark.thorough("closed windows are tested in test_late")
-def test_windows_are_written_to_files_when_they_are_closed(hits):
-    start = datetime.now(timezone.utc).replace(hour=0)
-    hits.publish(500, start=start.isoformat(), minutes=40)
-    settings = hits.settings()
-    query = tl.start_files(
-        hits_per_window(tl.read_values(hits.spark, settings)),
-        settings,
-        path=f"{hits.folder}/windows",
-        checkpoint_path=f"{hits.folder}/windows_checkpoint",
-        partition_by=["zip"],
-        name="windows",
-    )
-    tl.await_caught_up(query, "availableNow")
-    counts = hits.result(hits_per_window(tl.read_values(hits.spark, settings)), "complete")
-    (last,) = hits.spark.createDataFrame(hits.values()).selectExpr("max(CAST(hittime AS TIMESTAMP))").first()
-    closed = {row for row in counts if (last - row[1]).total_seconds() >= 600}
-    assert 0 < len(closed) < len(counts)
-    written = hits.spark.read.schema("start TIMESTAMP, end TIMESTAMP, zip STRING, count BIGINT").parquet(
-        f"{hits.folder}/windows"
-    )
-    assert {tuple(row) for row in written.collect()} == closed
 
 
 def test_what_cannot_be_a_folder_of_files_is_refused(hits, table_name, monkeypatch):
@@ -444,12 +373,3 @@ def test_the_console_prints_each_batch_and_no_more_rows_than_asked(hits, capsys)
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 201
     with pytest.raises(ConfigError, match="most_rows is 0"):
         tl.start_console(counts, "zips", most_rows=0)
-
-
-@pytest.mark.thorough("an empty topic is tested in test_tables")
-def test_an_empty_topic_leaves_nothing_behind(hits, table_name):
-    hits.publish(0)
-    write_files(hits)
-    assert files_table(hits, table_name).count() == 0
-    produce(hits, "complete")
-    assert records(hits, "complete") == []

@@ -195,26 +195,6 @@ def test_a_micro_batch_takes_no_more_than_it_may(world):
     assert [len(batch) for batch in world.drain(max_offsets_per_trigger="4")] == [4, 4, 2]
 
 
-@pytest.mark.thorough("Spark's own option")
-def test_a_micro_batch_waits_for_enough_records(world):
-    """The first one never waits; the second holds all that came until there were enough."""
-    world.publish(0)
-    given = {"trigger": "1 second", "min_offsets_per_trigger": "3", "max_trigger_delay": "1 hour"}
-    query = world.start(**given)
-    query.processAllAvailable()
-    world.publish(1)
-    query.processAllAvailable()
-    assert world.batches == [[(0, 0)]]
-    world.publish(2, 3)
-    query.processAllAvailable()
-    query.stop()
-    assert world.batches == [[(0, 0)], [(0, 1), (0, 2), (0, 3)]]
-    # availableNow waits for nothing: with these options Spark would leave the last one unread.
-    world.publish(4, 5, 6)
-    found = world.drain(min_offsets_per_trigger="2", max_offsets_per_trigger="2")
-    assert found == [[(0, 4), (0, 5)], [(0, 6)]]
-
-
 def test_partitions_that_are_not_there_are_named_before_anything_is_read(world):
     fields = {"topic": world.topic, "allowed": (0, 1)}
     with pytest.raises(ConfigError) as raised:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
@@ -20,17 +19,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 import topiclake as tl
 from tests.services.fault_proxy import FaultProxy
 from tests.support.hits_topic import PROJECT
-from tests.support.target_schemas import with_schemas
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
-from topiclake.errors import IngestError, NewSchemaError, SchemaRegistryError
+from topiclake.errors import IngestError, NewSchemaError
 from topiclake.formats.protobuf import schema as protobuf_schema
-from topiclake.ingest import registered_batch, rejected_records, targets
-from topiclake.ingest.quarantine import stream as quarantine_stream
-from topiclake.kafka.source import RECORD_SCHEMA
-from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
-from topiclake.sources import fixed_schemas
 from topiclake.streaming import queries
 
 
@@ -266,45 +259,6 @@ def simple(value_format, **fields):
     return Schema(schema, "PROTOBUF"), b"\0" + message_class(schema, "Simple")(**fields).SerializeToString()
 
 
-@pytest.mark.thorough("repeated batches of Avro are tested in test_micro_batch")
-@pytest.mark.parametrize("value_format", ["json_schema", "protobuf"])
-def test_a_batch_keeps_its_first_attempts_schemas_and_waits_for_the_registry(
-    connected, tmp_path, monkeypatch, value_format, free_port
-):
-    topic = Registered(connected, tmp_path, value_format)
-    (schema, value), (wider, newer) = simple(value_format, a=1), simple(value_format, a=2, b=3)
-    first = topic.registry.register_schema(f"{topic.topic}-value", schema)
-    later = topic.registry.register_schema(f"{topic.topic}-other", wider)
-    values = [frame(first, value), frame(later, newer), frame(first, b"["), frame(999_999, value), None]
-    rows = [(topic.topic, 0, offset, None, None, each, None) for offset, each in enumerate(values)]
-    records = connected.createDataFrame(rows, RECORD_SCHEMA)
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": uuid4().hex}))
-    to = targets.target(topic.settings())
-
-    away = replace(
-        with_schemas(to, registry=SchemaRegistry(f"http://127.0.0.1:{free_port}", patience=0)), start="away"
-    )
-    with pytest.raises(SchemaRegistryError):
-        registered_batch.write(away, records, 0)
-    decided = f"{tmp_path}/decided"
-    fixed = fixed_schemas.current_schemas(connected, to.schemas, decided)
-    with pytest.raises(NewSchemaError, match=rf"have schemas \({later}\) that were .*try: start it again"):
-        quarantine_stream.write_registered(to, fixed, to.checkpoint, records, 0)
-    with monkeypatch.context() as patched:
-        patched.setattr(rejected_records, "write_rejected", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            registered_batch.write(to, records, 0)
-    assert topic.quarantined() == Counter()
-    # With what is a version now, the second record would be one of commit 1, and lost.
-    topic.registry.register_schema(f"{topic.topic}-value", wider)
-    for _ in range(2):
-        registered_batch.write(targets.target(topic.settings()), records, 0)
-        table = delta.read(connected, to.table).select("a", "b").orderBy("a").collect()
-        assert table == [(1, None), (2, 3)]
-        assert topic.quarantined() == Counter(undecodable=1, unknown_schema_id=1, tombstone=1)
-
-
 @pytest.mark.slow("six streams")
 @pytest.mark.parametrize(
     "goes_on",
@@ -356,24 +310,3 @@ def test_a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine(
         assert quarantined() == [(2, "unknown_schema_id")]
         topic.send(frame(late, b'{"a":4,"c":5}'), frame(elsewhere, newer))
         assert (rows(), quarantined()) == ([0, 1, 3, 5], [(2, "unknown_schema_id"), (4, "unknown_schema_id")])
-
-
-@pytest.mark.thorough("several topics and archives are tested with Avro")
-def test_a_table_for_each_topic_and_parquet_files_take_them_too(connected, tmp_path):
-    topic = Registered(connected, tmp_path, "json_schema")
-    schema, value = simple("json_schema", a=1)
-    schema_id = topic.registry.register_schema(f"{topic.topic}-value", schema)
-    topic.send(frame(schema_id, value))
-    paths = {"table_path": f"{tmp_path}/all/{{topic}}", "checkpoint_path": f"{tmp_path}/c1"}
-    settings = topic.settings(**paths)
-    tl.await_caught_up(tl.start_ingest(connected, settings), "availableNow")
-    assert delta.read(connected, f"{tmp_path}/all/{topic.topic}").select("a").collect() == [(1,)]
-    paths = {"table_path": f"{tmp_path}/files", "checkpoint_path": f"{tmp_path}/c2", "mode": "FAILFAST"}
-    archive = tl.start_archive(connected, topic.settings(**paths))
-    archive.await_caught_up()
-    wider, newer = simple("json_schema", a=2, b=3)
-    topic.send(frame(topic.registry.register_schema(f"{topic.topic}-other", wider), newer))
-    archive.stop()
-    archive = tl.start_archive(connected, topic.settings(**paths))
-    archive.await_caught_up()
-    assert archive.rows().select("a", "b").orderBy("a").collect() == [(1, None), (2, 3)]

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import signal
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import fastavro
 import psutil
@@ -14,12 +14,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from tests.services.fault_proxy import FaultProxy
 from tests.support.environment import succeeded
 from topiclake.config.kafka import KafkaSettings
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry.wire_format import frame, header, identifier, record_header
+from topiclake.schema_registry.wire_format import frame
 
 PLACE = {"type": "record", "name": "Place", "namespace": "t", "fields": [{"name": "zip", "type": "int"}]}
 FIRST = {
@@ -117,25 +116,6 @@ def test_records_of_several_schemas_are_json_in_avros_own_encoding(topic, consum
     assert shown[1].startswith(f'Offset:1|h:1,i:2|"b\\n"\t{key}|')
 
 
-@pytest.mark.thorough("a further header of the same records")
-def test_schemas_may_be_named_in_a_header_by_id_or_guid(topic, consume, embedded):
-    (v1, _), guid = topic.register_hits(), str(UUID(int=7))
-    payload = avro(FIRST, hit(3))
-    topic.send(
-        (payload, {"headers": [(record_header("value"), identifier(guid))]}),
-        (payload, {"headers": [(record_header("value"), header(v1))]}),
-        (frame(v1, payload), {}),
-    )
-    with FaultProxy(embedded[1].schema_registry_url) as registry:
-        registry.guids = {guid: v1}
-        done = consume(
-            *(topic.name, "--avro", "--from-beginning", "--max-messages", "3"),
-            *("--property", "print.schema.ids=true"),
-            WORKBENCH_SCHEMA_REGISTRY=registry.url,
-        )
-    assert succeeded(done).splitlines() == [f"{as_json(3)}\t{named}" for named in (guid, v1, v1)]
-
-
 @pytest.mark.thorough("a further start of the console consumer")
 def test_what_is_no_avro_is_named_and_ends_it_or_is_left_out(topic, consume):
     v1, _ = topic.register_hits()
@@ -164,21 +144,6 @@ def test_what_is_no_avro_is_named_and_ends_it_or_is_left_out(topic, consume):
     assert len(lines) == len(wrong)
     for offset, (line, why) in enumerate(zip(lines, wrong.values(), strict=True), start=1):
         assert re.search(f"offset {offset} is not shown: .*{why}", line)
-
-
-@pytest.mark.thorough("waiting is tested in test_registry_faults")
-def test_a_registry_that_is_away_is_waited_for(topic, consume, embedded):
-    v1, _ = topic.register_hits()
-    topic.send((frame(v1, avro(FIRST, hit(1))), {}))
-    with FaultProxy(embedded[1].schema_registry_url) as registry:
-        registry.fault("503", times=3)
-        done = consume(
-            *(topic.name, "--avro", "--from-beginning", "--max-messages", "1"),
-            WORKBENCH_SCHEMA_REGISTRY=registry.url,
-        )
-    assert succeeded(done) == f"{as_json(1)}\n"
-    assert done.stderr.count("answered 503") == 1
-    assert "asked again for 300 s" in done.stderr
 
 
 def test_a_topic_that_is_not_there_is_named_before_java_starts(consume):

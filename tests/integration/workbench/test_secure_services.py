@@ -336,13 +336,6 @@ def test_javas_console_consumer_has_the_same_logins_and_certificates(project: Pr
     assert "the schema registry answered 401" in refused.stderr
 
 
-@pytest.mark.thorough("refused logins are tested in test_registry_faults")
-def test_a_registry_that_wants_a_login_says_so(secure: Secure) -> None:
-    anonymous = RegistryClient(secure.registry, ca_file=str(secure.certificate.authority))
-    with pytest.raises(SchemaRegistryError, match=r"wants a login \(HTTP 401\).*schema_registry\.username"):
-        anonymous.subjects()
-
-
 @pytest.mark.thorough("the same logins by the command line, in cold drivers")
 @pytest.mark.usefixtures("ingested")
 def test_no_secret_is_in_what_the_runs_showed_and_left(project: Project, secure: Secure) -> None:
@@ -522,37 +515,6 @@ def test_settings_and_what_is_made_of_them_show_no_secret(
     assert [
         spelling for secret in SECRETS.values() for spelling in secret.spellings if spelling in text
     ] == []
-
-
-@pytest.mark.thorough(
-    "the library's refusals of a login are in make test; here they come through the command line"
-)
-def test_a_wrong_broker_password_ends_the_notebook_with_one_sentence(secure: Secure, tmp_path: Path) -> None:
-    wrong = make_project(tmp_path / "p", secure, kafka_password=str(SAS_TOKEN))
-    assert_refused(wrong, r"the broker at localhost:\d+ refuses the login \(PLAIN\)", r"kafka\.password")
-
-
-@pytest.mark.thorough(
-    "the library's refusals of a login are in make test; here they come through the command line"
-)
-def test_a_wrong_registry_password_ends_the_notebook_with_one_sentence(
-    secure: Secure, tmp_path: Path
-) -> None:
-    wrong = make_project(tmp_path / "p", secure, registry_password=str(SAS_TOKEN))
-    refused = rf"{secure.registry} refuses the login \(HTTP 401\); gave up after \d s of 5"
-    assert_refused(wrong, refused, r"schema_registry\.password")
-
-
-def assert_refused(project: Project, cause: str, remedy: str) -> None:
-    """Run gps_ingest; expect one sentence, no traceback, and neither table nor checkpoint nor secret."""
-    done = project.run("gps_ingest", "topic=gps")
-    assert done.returncode == 1
-    messages = [line for line in done.stderr.splitlines() if line.startswith("✗")]
-    assert len(messages) == 1
-    assert re.search(rf"gps_ingest\.py, cell \d+ .* failed: .*{cause}; try: check .*{remedy}", messages[0])
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not project.datalake.exists() or list(project.datalake.rglob("*")) == []
-    assert leaks(project.folder, list(SECRETS.values())) == []
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -132,23 +131,6 @@ def test_variables_of_the_services_are_set_for_a_block(embedded: tuple[Home, Add
     assert dict(os.environ) == before
 
 
-@pytest.mark.thorough("two workers of this suite have two homes")
-def test_two_homes_side_by_side_do_not_collide(home: Home, tmp_path: Path) -> None:
-    other = Home(tmp_path / "other", PROJECT)
-    try:
-        with ThreadPoolExecutor() as pool:
-            mine, theirs = pool.map(up, (home, other))
-        assert mine.kafka_bootstrap_servers != theirs.kafka_bootstrap_servers
-        assert mine.schema_registry_url != theirs.schema_registry_url
-        produce(mine, "mine", b"1")
-        assert "mine" not in AdminClient(bootstrap(theirs)).list_topics(timeout=120).topics
-        down(home)
-        assert addresses(home) is None
-        assert addresses(other) == theirs
-    finally:
-        down(other)
-
-
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough("another signal"))]
 )
@@ -188,27 +170,6 @@ def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:
     with pytest.raises(KafkaError, match=r"log.retention.ms.*; try: python -m workbench logs kafka"):
         start_services(home, [ConfiguredBroker(home, {"log.retention.ms": "never"})])
     assert "log.retention.ms" in home.log("kafka").read_text()
-
-
-@pytest.mark.thorough("a broker with logins starts in test_secure_services")
-def test_a_broker_that_takes_logins_only_is_ready_for_the_right_one(home: Home) -> None:
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "s3cret",
-    }
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    settings = {
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": f'{module} required user_alice="s3cret";',
-    }
-    broker = ConfiguredBroker(home, settings, "SASL_PLAINTEXT", login)
-    start_services(home, [broker])
-    ports = home.load().ports
-    assert broker.problem(ports) is None
-    wrong = ConfiguredBroker(home, settings, "SASL_PLAINTEXT", login | {"sasl.password": "wrong"})
-    assert wrong.problem(ports) is not None
 
 
 def environment(home: Home) -> dict[str, str]:

@@ -39,26 +39,6 @@ def test_a_batch_that_is_repeated_is_appended_once(spark, rows, path):
     assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
 
 
-@pytest.mark.thorough("two writers are tested in test_micro_batch")
-def test_another_writer_appends_the_same_batch_id_again(spark, rows, path):
-    append(rows, path, 0, writer="gps/1")
-    append(rows, path, 0, writer="gps/2")
-    append(rows, path, 0, writer="gps/1")
-    assertDataFrameEqual(delta.read(spark, path), rows.union(rows), rtol=0, atol=0)
-
-
-@pytest.mark.thorough("a new column is tested in test_micro_batch")
-def test_a_new_column_is_added_and_null_in_older_rows(spark, rows, path):
-    append(rows, path, 0)
-    append(local_rows(spark, [(3, 0.5, "new")], "id INT, latitude DOUBLE, note STRING"), path, 1)
-    expected = local_rows(
-        spark,
-        [(1, 46.434981, None), (2, -0.1, None), (3, 0.5, "new")],
-        "id INT, latitude DOUBLE, note STRING",
-    )
-    assertDataFrameEqual(delta.read(spark, path), expected, rtol=0, atol=0)
-
-
 def test_a_column_of_another_type_is_refused_and_nothing_is_written(spark, rows, path):
     append(rows, path, 0)
     with pytest.raises(AnalysisException):

@@ -1,7 +1,5 @@
 """Delta tables by name, in Spark's own catalog: created, written once, merged, read, described."""
 
-import json
-import re
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -10,7 +8,7 @@ from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, Struc
 from pyspark.testing import assertDataFrameEqual
 
 from tests.support.local_rows import local_rows
-from topiclake.delta import catalog, driver_lock, log_store, merge, table_commits
+from topiclake.delta import catalog, driver_lock, log_store, merge
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError, StorageError
 from topiclake.ingest.quarantine import replay_claims
@@ -78,27 +76,6 @@ def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(s
 
 
 @pytest.mark.thorough("a further use of a name")
-def test_the_history_has_the_batches_by_their_writer(spark, rows, name):
-    append(rows, name, 0, run="r0")
-    append(rows.limit(1), name, 1, run="r1")
-    assert delta.commit_of(spark, name, writer="gps/1", batch_id=1)["run"] == "r1"
-    newest, is_certain = table_commits.newest_of(spark, name, "gps/1")
-    assert (newest.metadata["batch_id"], is_certain) == (1, True)
-    assert delta.version_of(spark, name, writer="gps/1", batch_id=1) == newest.version
-    written = delta.history(spark, name).where("batch IS NOT NULL").orderBy("version").collect()
-    assert [(json.loads(row["batch"])["batch_id"], row["rows"]) for row in written] == [(0, 2), (1, 1)]
-
-
-@pytest.mark.thorough("a further use of a name")
-def test_a_batch_that_replaces_the_rows_keeps_the_tables_properties(spark, rows, name):
-    delta.ensure_table(spark, name, delta.nullable(rows), {"topiclake.kept": "yes"})
-    for batch_id, batch in ((0, rows), (1, rows.limit(1)), (1, rows)):
-        delta.replace_once(batch, name, writer="q", batch_id=batch_id)
-    assert delta.read(spark, name).count() == 1
-    assert delta.properties(spark, name)["topiclake.kept"] == "yes"
-
-
-@pytest.mark.thorough("a further use of a name")
 def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
     merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
     newer = local_rows(spark, [(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
@@ -106,16 +83,6 @@ def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
     merge.merge_once(local_rows(spark, [(2, 0.0)], COLUMNS), name, ["id"], writer="q", batch_id=1)
     found = sorted(map(tuple, delta.read(spark, name).select("id", "latitude", "note").collect()))
     assert found == [(1, 46.434981, None), (2, 7.0, "x"), (3, 8.0, "y")]
-
-
-@pytest.mark.thorough("a further use of a name")
-def test_a_named_table_is_read_as_a_stream(spark, rows, name):
-    append(rows, name, 0)
-    stream = delta.read_stream(spark, name, {"maxFilesPerTrigger": "1"})
-    result = f"result_{uuid4().hex}"
-    query = stream.writeStream.format("memory").queryName(result).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-    assertDataFrameEqual(spark.table(result), rows, rtol=0, atol=0)
 
 
 def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
@@ -126,20 +93,6 @@ def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
     assert raised.value.fields["table"] == name
     spark.sql(raised.value.remedy)
     assert delta.FORGETS_WRITERS not in delta.properties(spark, name)
-
-
-@pytest.mark.thorough("claims are marked by a path in test_replay, and read by a name below")
-def test_claims_of_replays_are_in_a_table_next_to_the_quarantine(spark, schema):
-    quarantine = f"{schema}.gps_quarantine"
-    rows = local_rows(
-        spark, [("gps", 0, 7, None)], "topic STRING, partition INT, offset BIGINT, quarantined_at TIMESTAMP"
-    ).selectExpr("topic", "partition", "offset", "timestamp'2026-01-02 03:04:05' AS quarantined_at")
-    append(rows, quarantine, 0)
-    replay_claims.claim(spark, quarantine, rows, "r1")
-    assert delta.is_table(spark, f"{schema}.gps_quarantine_replays")
-    assert replay_claims.mark(spark, quarantine, "r1") == 1
-    (row,) = replay_claims.read(spark, quarantine).collect()
-    assert (row["replay"], row["replayed_at"] is not None) == ("r1", True)
 
 
 def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
@@ -157,17 +110,6 @@ def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
     spark.sql(raised.value.remedy)
     (row,) = replay_claims.read(spark, quarantine).collect()
     assert row["replay"] == "r1"
-
-
-@pytest.mark.thorough("files that are no table are tested in test_delta")
-def test_a_folder_with_files_is_no_managed_table_and_the_error_shows_how_to_register_it(spark, rows, schema):
-    name = f"{schema}.gps"
-    append(rows, catalog.folder(spark, name), 0)
-    with pytest.raises(StorageError) as raised:
-        delta.ensure_table(spark, name, delta.nullable(rows), {})
-    assert raised.value.fields["folder"] == catalog.folder(spark, name)
-    spark.sql(re.search("CREATE TABLE .*(?=;)", raised.value.remedy)[0])
-    assert delta.read(spark, name).count() == 2
 
 
 def test_an_external_table_that_the_user_has_created_is_written(spark, rows, schema, tmp_path):

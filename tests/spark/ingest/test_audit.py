@@ -165,45 +165,6 @@ def lake(ingested, tmp_path) -> Lake:
 # Right
 
 
-@pytest.mark.thorough("each ingest of the notebooks is audited")
-def test_a_right_ingest_is_ok_in_each_partition(lake) -> None:
-    report = lake.audit()
-    counts = [
-        (one.partition, one.first, one.committed, one.in_kafka, one.in_table, one.quarantined)
-        for one in report.partitions
-    ]
-    assert counts == [(0, 0, 200, 200, 199, 1), (1, 0, 3, 3, 0, 3), (2, 0, 0, 0, 0, 0)]
-    assert (report.ok, report.findings) == (True, [])
-    assert all(
-        (one.in_flight, one.aged_out, one.skipped, one.compacted) == (0, 0, 0, 0) for one in report.partitions
-    )
-    assert str(report) == "✓ each of the 203 records that Kafka holds is in exactly one place"
-    assert json.loads(report.to_json())["partitions"][0]["in_table"] == 199
-    summary = report.summary(lake.spark)
-    assert [(row["partition"], row["in_kafka"]) for row in summary.collect()] == [(0, 200), (1, 3), (2, 0)]
-
-
-@pytest.mark.thorough("that no batch has ended is tested with one in flight")
-def test_an_empty_topic_is_ok(make) -> None:
-    lake = make()
-    lake.ingest()
-    assert faults(lake.audit()) == {}
-
-
-@pytest.mark.thorough("a further range of offsets")
-def test_what_lies_before_the_first_offset_is_not_asked_for(make) -> None:
-    lake = make(2)
-    lake.produce(lake.good(5))
-    late = lake.with_pipeline(starting_offsets="latest")
-    late.ingest()
-    assert faults(late.audit()) == {}
-    lake.produce(lake.good(3))
-    late.ingest()
-    (first, second) = late.audit().partitions
-    assert (first.first, first.committed, first.in_kafka, first.in_table, first.missing) == (5, 8, 3, 3, 0)
-    assert (second.first, second.committed) == (0, 0)
-
-
 def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     (lake.folder / "checkpoint" / "commits" / "1").unlink()
     # Whatever the table holds of it, twice or not.
@@ -211,14 +172,6 @@ def test_a_batch_that_was_not_committed_is_in_flight(lake) -> None:
     report = lake.audit()
     assert report.ok
     assert [(one.committed, one.in_flight) for one in report.partitions] == [(199, 1), (0, 3), (0, 0)]
-
-
-@pytest.mark.thorough("a later batch is tested next to it")
-def test_a_first_batch_that_was_not_committed_is_in_flight(lake) -> None:
-    (lake.folder / "checkpoint" / "commits" / "1").unlink()
-    (lake.folder / "checkpoint" / "commits" / "0").unlink()
-    (lake.folder / "checkpoint" / "offsets" / "1").unlink()
-    assert [(one.committed, one.in_flight) for one in lake.audit().partitions] == [(0, 199), (0, 0), (0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -23,28 +23,6 @@ class CrashError(Exception):
     pass
 
 
-@pytest.mark.thorough("the same records are in the batch that crashes, and the reasons in test_debezium")
-@pytest.mark.slow("two MERGEs")
-def test_customers_follow_debezium_and_the_unusable_is_in_quarantine(spark, tmp_path):
-    shop = Pipeline(spark, tmp_path, CUSTOMERS)
-    records = recorded("shopjp.customers")
-    assert any(value is None for *_, value in records), "a tombstone follows a delete"
-    noise = [(9, 0, {"id": 1}, b"no json"), (9, 1, {"id": 1}, {"op": "x"}), (9, 2, None, {"op": "u"})]
-    shop.write(shop.records([*records, *noise]), 0)
-    assert shop.current("id", "name", "level") == debezium.CUSTOMERS
-    assert shop.quarantined() == [
-        (0, 5, "unavailable_value"),
-        (9, 0, "undecodable"),
-        (9, 1, "undecodable"),
-        (9, 2, "no_key"),
-    ]
-    (counts,) = shop.counts()
-    assert counts["quarantined"] == 4
-    assert (
-        sum(counts[name] for name in ("merged", "superseded", "skipped", "quarantined")) == len(records) + 3
-    )
-
-
 @pytest.mark.slow("two attempts of a batch")
 @pytest.mark.parametrize(
     "crash",
@@ -123,32 +101,6 @@ def test_a_record_that_is_in_quarantine_stays_there_after_a_crash(spark, tmp_pat
     assert shop.current("id", "name") == {2: ("Benno",)}
 
 
-@pytest.mark.thorough("the rules of changes are tested in tests/spark/changes")
-@pytest.mark.slow("three batches")
-def test_rows_follow_conditions_and_truncates(spark, tmp_path):
-    shop = Pipeline(spark, tmp_path, ROWS)
-    shop.write(
-        shop.records(
-            [
-                change(0, 0, 1, "Ada", 1),
-                change(0, 1, 2, "Bob", 1),
-                change(1, 0, 3, "Cem", 2),
-                change(0, 2, 1, "Eve", 3),
-            ]
-        ),
-        0,
-    )
-    assert shop.current("id", "name", "at") == {1: ("Eve", 3), 2: ("Bob", 1), 3: ("Cem", 2)}
-    shop.write(shop.records([change(0, 3, 2, None, 2, "d"), change(0, 4, 1, "late", 2), change(0, 6, 2)]), 1)
-    assert shop.quarantined() == [(0, 6, "tombstone")]
-    assert shop.current("id", "name") == {1: ("Eve",), 3: ("Cem",)}
-    shop.write(shop.records([(2, 0, None, {"at": 2, "op": "t"})]), 2)
-    assert shop.current("id", "name") == {1: ("Eve",)}
-    assert [counts["superseded"] for counts in shop.counts()] == [1, 0, 0]
-    columns = delta.read(spark, shop.target.table).columns
-    assert columns == ["id", "name", "at", "_cdc"]
-
-
 @pytest.mark.slow("two batches")
 def test_a_tombstone_deletes_the_row_of_its_key_and_a_value_of_nulls_does_not(spark, tmp_path):
     keys = ROWS[: ROWS.index("changes")]
@@ -158,21 +110,6 @@ def test_a_tombstone_deletes_the_row_of_its_key_and_a_value_of_nulls_does_not(sp
     assert shop.current("id", "name") == {2: (None,)}
     assert shop.quarantined() == [(0, 5, "no_key")]
     assert [counts["deleted"] for counts in shop.counts()] == [1, 1]
-
-
-@pytest.mark.thorough("flattened rows are tested in test_debezium")
-@pytest.mark.slow("two MERGEs")
-@pytest.mark.parametrize("form", ["shopflat", "shoprew"])
-def test_customers_follow_flattened_records_of_which_a_delete_is_a_tombstone(spark, tmp_path, form):
-    _, value, _ = debezium.FORMS[form]
-    keys = CUSTOMERS.replace(debezium.enveloped(debezium.CUSTOMER), value)
-    shop = Pipeline(spark, tmp_path, keys.replace("envelope: debezium", "envelope: debezium_flat"))
-    records = recorded(f"{form}.customers")
-    shop.write(shop.records(records), 0)
-    assert shop.current("id", "name", "level") == debezium.CUSTOMERS
-    assert {reason for *_, reason in shop.quarantined()} == {"unavailable_value"}
-    deleted = delta.read(spark, shop.target.table).where("_cdc.deleted").collect()
-    assert {row["id"] for row in deleted} == {1, 3}
 
 
 @pytest.mark.thorough("FAILFAST is tested in test_gps and test_json")

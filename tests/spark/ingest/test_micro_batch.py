@@ -19,7 +19,7 @@ from tests.services.fault_proxy import FaultProxy
 from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
-from topiclake.errors import DecodeError, IngestError, SchemaRegistryError, StorageError
+from topiclake.errors import DecodeError, IngestError, StorageError
 from topiclake.ingest import registered_batch
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
@@ -214,17 +214,6 @@ def test_a_batch_of_other_offsets_is_not_taken_for_the_one_that_the_table_has(
     assert table(spark, target, "id") == [(0,), (1,)]
 
 
-@pytest.mark.thorough("batches that are repeated without offsets are tested next to it")
-def test_a_batch_of_the_same_offsets_is_the_one_that_the_table_has(
-    spark, target, known, whole, kafka_records, topic
-):
-    for each in (target, restarted(target)):
-        registered_batch.write(
-            each, kafka_records([whole(known, 0)]), 0, resumed_offsets={topic: {3: (0, 1)}}
-        )
-    assert table(spark, target, "id") == [(0,)]
-
-
 @pytest.fixture
 def clock():
     """A clock that a test sets forward, so that the registry's lists get old; minutes, as a list of one."""
@@ -263,35 +252,6 @@ def test_a_new_version_between_batches_adds_its_column_and_widens_the_others(
     assert (commits(target), asked(registry, "/schemas/ids/")) == (2, 0)
 
 
-@pytest.mark.thorough("a further mix of versions")
-def test_a_start_with_older_schemas_fits_a_table_that_is_wider(
-    spark, target, event, register, kafka_records, avro_bytes, topic
-):
-    """Another pipeline, which knows newer versions, may have written the same table."""
-    narrow, wide = event(("id", "int")), event(("id", "long"), ("note", "string", "-"))
-    other = with_schemas(another(target, "other", pipeline="other"), subjects={"value": (f"{topic}-other",)})
-    wide_id, narrow_id = register(f"{topic}-other", wide), register(f"{topic}-value", narrow)
-    registered_batch.write(
-        other, kafka_records([frame(wide_id, avro_bytes(wide, {"id": 2**40, "note": "n"}))]), 0
-    )
-    registered_batch.write(target, kafka_records([frame(narrow_id, avro_bytes(narrow, {"id": 1}))]), 0)
-    assert table(spark, target, "id", "note") == [(1, None), (2**40, "n")]
-
-
-@pytest.mark.thorough("a layout without `_kafka` is tested in test_tables")
-def test_without_the_kafka_column_a_field_may_be_called_so(
-    spark, target, event, register, kafka_records, avro_bytes, topic
-):
-    schema = event(("_kafka", "string"))
-    number = register(f"{topic}-value", schema)
-    target = with_schemas(target, layout=Layout(kafka=()))
-    registered_batch.write(
-        target, kafka_records([frame(number, avro_bytes(schema, {"_kafka": "x"})), None]), 0
-    )
-    assert table(spark, target, "*") == [("x",)]
-    assert [reason for _, reason, _ in quarantined(spark, target)] == ["tombstone"]
-
-
 # Schemas that are known by their ids only
 
 
@@ -319,24 +279,6 @@ def whole(avro_bytes):
     return framed
 
 
-@pytest.mark.thorough("commit 2 is tested with a crash before it")
-def test_records_of_another_subject_land_by_the_second_commit_and_cost_one_request(
-    spark, target, registry, known, late, whole, kafka_records
-):
-    values = [whole(late, 1), whole(known, 2), whole(late, 3), b"{json}"]
-    registered_batch.write(target, kafka_records(values), 0)
-    # The column was not there yet when the known record was written.
-    assert table(spark, target, "id", "late") == [(1, "l"), (2, None), (3, "l")]
-    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "table"), (3, "bad_magic")]
-    assert (commits(target), asked(registry, "/schemas/ids/")) == (2, 1)
-    assert delta.commit_of(spark, target.table, writer="11111111-aaaa/late", batch_id=0)["schemas"] == {
-        "value": [known[0], late[0]]
-    }
-    # From now on it is known.
-    registered_batch.write(target, kafka_records(values), 1)
-    assert (commits(target), asked(registry, "/schemas/ids/")) == (3, 1)
-
-
 def test_many_unknown_ids_cost_five_requests(spark, target, registry, known, whole, kafka_records):
     unknown = [frame(2**30 + number, b"\0") for number in range(500)]
     registered_batch.write(target, kafka_records([*unknown, whole(known, 1)]), 0)
@@ -347,34 +289,6 @@ def test_many_unknown_ids_cost_five_requests(spark, target, registry, known, who
     ]
     assert Counter("was not looked up" in detail for _, _, detail in bad) == {True: 495, False: 5}
     assert table(spark, target, "id") == [(1,)]
-
-
-@pytest.mark.thorough("an unavailable registry is tested in test_registry_outage")
-def test_a_registry_that_is_away_is_no_bad_record(spark, target, registry, known, late, whole, kafka_records):
-    impatient = with_schemas(target, registry=SchemaRegistry(registry.url, patience=0))
-    registry.fault("503", path="/schemas/ids/")
-    values = [whole(known, 1), whole(late, 2), None]
-    with pytest.raises(SchemaRegistryError) as raised:
-        registered_batch.write(impatient, kafka_records(values), 0)
-    assert raised.value.fields["status"] == 503
-    assert raised.value.fields["path"].startswith("/schemas/ids/")
-    assert places(spark, target) == [(0, "table")]
-    registry.heal()
-    registered_batch.write(restarted(target), kafka_records(values), 0)
-    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone")]
-
-
-@pytest.mark.thorough("a further mix of versions")
-def test_without_any_version_all_records_are_looked_up_or_quarantined(
-    spark, target, late, whole, kafka_records
-):
-    """Strategy record_name, and no record_names: every schema is found by its id."""
-    target = with_schemas(target, subjects={"value": ()})
-    registered_batch.write(target, kafka_records([None, b"x"]), 0)
-    assert places(spark, target) == [(0, "tombstone"), (1, "too_short")]
-    registered_batch.write(target, kafka_records([whole(late, 1), None]), 1)
-    assert table(spark, target, "id", "late") == [(1, "l")]
-    assert len(quarantined(spark, target)) == 3
 
 
 def test_a_table_without_any_column_is_refused_with_what_to_set(spark, target, kafka_records):
@@ -446,13 +360,6 @@ def test_keys_are_decoded_headers_kept_and_a_bad_key_is_quarantined(
     assert [tuple(row) for row in bad] == [(headers,)]
 
 
-@pytest.mark.thorough("a setting, by the code of quarantined tombstones")
-def test_tombstones_are_skipped_where_the_layout_says_so(spark, target, known, whole, kafka_records):
-    target = with_schemas(target, layout=Layout(skips_tombstones=True))
-    registered_batch.write(target, kafka_records([None, whole(known, 1), None, b""]), 0)
-    assert places(spark, target) == [(1, "table"), (3, "too_short")]
-
-
 @pytest.mark.thorough("headers are tested in tests/spark/formats")
 def test_schemas_may_be_named_in_headers_by_id_and_by_guid(
     spark, target, registry, known, late, whole, avro_bytes
@@ -507,19 +414,6 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
     assert Counter(places(spark, target)) == Counter(
         [(0, "table"), (0, "table"), (1, "table"), (1, "unknown_schema_id")]
     )
-
-
-@pytest.mark.thorough("FAILFAST is tested in test_gps")
-def test_failfast_continues_once_the_registry_knows_the_schema(
-    spark, target, registry, known, late, whole, kafka_records
-):
-    records = kafka_records([whole(known, 1), whole(late, 2)])
-    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
-    with pytest.raises(DecodeError):
-        registered_batch.write(replace(target, mode="FAILFAST"), records, 0)
-    registry.heal()
-    registered_batch.write(replace(restarted(target), mode="FAILFAST"), records, 0)
-    assert places(spark, target) == [(0, "table"), (1, "table")]
 
 
 # Exactly once
@@ -600,23 +494,6 @@ def test_counts_that_spark_loses_stop_nothing(spark, target, mixed, monkeypatch,
     assert versions(target) == before
 
 
-@pytest.mark.thorough("calls of a start are counted, not records")
-def test_a_start_asks_the_table_only_where_nothing_was_counted(target, mixed, monkeypatch):
-    """On an object store that are two calls."""
-    asked, really = [], delta.is_committed
-
-    def ask(spark, path, attempt):
-        asked.append(path)
-        return really(spark, path, attempt)
-
-    monkeypatch.setattr(delta, "is_committed", ask)
-    for number in (0, 1):
-        registered_batch.write(restarted(target), mixed, number)
-    assert asked == []
-    registered_batch.write(restarted(target), mixed, 1)
-    assert asked == [target.table]
-
-
 def versions(target):
     return log(target.table), log(target.quarantine)
 
@@ -655,17 +532,6 @@ def test_a_crash_at_every_attempt_loses_and_doubles_nothing(spark, target, mixed
 
 
 @pytest.mark.thorough("a further crash between the same commits")
-def test_a_crash_of_a_batch_without_rows_is_repeated(
-    spark, target, kafka_records, known, late, whole, crashed
-):
-    """Commit 1 is empty then; it is there all the same."""
-    records = kafka_records([None, whole(late, 1)])
-    crashed(target, records, 0, 1)
-    registered_batch.write(restarted(target), records, 0)
-    assert places(spark, target) == [(0, "tombstone"), (1, "table")]
-
-
-@pytest.mark.thorough("a further crash between the same commits")
 def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     spark, target, known, mixed, whole, kafka_records
 ):
@@ -677,18 +543,6 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     rows.write.format("delta").mode("append").options(**writer).save(target.table)
     registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
-
-
-@pytest.mark.thorough("a further crash between the same commits")
-def test_several_batches_that_were_written_before_do_not_wait_for_ever(spark, target, mixed):
-    """A checkpoint that was put back repeats more than its last batch; a skipped write counts nothing."""
-    for batch_id in range(3):
-        registered_batch.write(target, mixed, batch_id)
-    before = versions(target)
-    again = restarted(target)
-    for batch_id in range(3):
-        registered_batch.write(again, mixed, batch_id)
-    assert versions(target) == before
 
 
 @pytest.mark.parametrize(
@@ -1013,15 +867,6 @@ def test_a_column_becomes_wider_only_where_that_is_allowed(spark, narrow, whole,
     remedy = "; type_widening: true allows it, where each reader of the table can read that"
     assert quarantined(spark, target) == [(0, "incompatible_schema", change + remedy)]
     assert "delta.enableTypeWidening" not in delta.properties(spark, target.table)
-
-
-@pytest.mark.thorough("types become wider in another test")
-def test_a_column_becomes_wider_where_the_table_has_the_property(spark, narrow, known, whole, kafka_records):
-    target, wide = narrow
-    registered_batch.write(target, kafka_records([whole(known, 1)]), 0)
-    delta.set_properties(spark, target.table, {"delta.enableTypeWidening": "true"})
-    registered_batch.write(restarted(target), kafka_records([whole(wide, 2**40)]), 1)
-    assert table(spark, target, "id") == [(1,), (2**40,)]
 
 
 # A table that demands something of its rows

@@ -4,12 +4,11 @@ import json
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
@@ -160,18 +159,6 @@ def test_replays_beside_and_after_one_that_crashed_land_each_record_once(
     require_landed_once(spark, settings)
 
 
-@pytest.mark.thorough("the counts, and a replay that finds nothing")
-@pytest.mark.slow("a replay makes three commits")
-def test_a_replay_is_counted_and_another_one_changes_nothing(spark, settings, waiting, replayed):
-    assert replayed().replayed == 2
-    require_counted_with_examples(spark, settings, waiting)
-
-    before = commits(settings)
-    again = replayed()
-    assert (again.examined, again.replayed, again.waiting, again.claims) == (3, 0, LEFT, [])
-    assert commits(settings) == before
-
-
 def changed(settings, **pipeline):
     return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=pipeline)})
 
@@ -190,28 +177,6 @@ def test_what_waits_for_a_schema_is_replayed_by_the_query_itself(
     finally:
         query.stop()
     require_landed_once(spark, settings)
-
-
-@pytest.mark.thorough("a replay that is off, and one that finds nothing")
-@pytest.mark.slow("a replay makes three commits")
-def test_no_record_is_replayed_by_a_start_where_that_is_off_or_done(spark, settings, waiting):
-    automatic_replay.run_at_start(spark, changed(settings, automatic_replay=False))
-    assert offsets(spark, settings) == [0]
-    automatic_replay.run_at_start(spark, settings)
-    require_landed_once(spark, settings)
-    before = commits(settings)
-    automatic_replay.run_at_start(spark, settings)
-    assert commits(settings) == before
-
-
-@pytest.mark.thorough("the same replay, at a start, is tested next to it")
-def test_a_query_that_ends_by_itself_replays_what_waits_at_its_start(spark, settings, waiting, caplog):
-    registry = settings.schema_registry.model_copy(update={"url": "http://127.0.0.1:1"})
-    automatic_replay.run_at_start(spark, settings.model_copy(update={"schema_registry": registry}))
-    assert "cannot be replayed now" in caplog.text
-    automatic_replay.run_at_start(spark, settings)
-    require_landed_once(spark, settings)
-    assert "2 records left the quarantine" in caplog.text
 
 
 def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
@@ -246,18 +211,6 @@ def require_landed_once(spark, settings):
     found = table(spark, settings).select("id", "note", "_kafka")
     assertDataFrameEqual(found, expected, rtol=0, atol=0)
     assert marks(spark, settings) == DONE
-
-
-def require_counted_with_examples(spark, settings, later):
-    found = quarantine_reasons(spark, settings).collect()
-    rows = [(row["reason"], row["waiting"], row["replayed"], row["example"]) for row in found]
-    assert rows == [
-        ("bad_magic", 1, 0, "byte 0 is 0x7B, not 0x00"),
-        ("tombstone", 1, 0, "the value is null"),
-        ("undecodable", 1, 0, rows[2][3]),
-        ("unknown_schema_id", 0, 2, f"the registry does not know schema id {later}"),
-    ]
-    assert all(row["first"] == row["last"] for row in found)
 
 
 def commits(settings):
@@ -363,14 +316,6 @@ def test_rows_of_another_topic_are_left_alone(spark, settings, waiting, replayed
     )
     assert [row["replay"] for row in left] == [None]
     assert replayed(of=other).replayed == 1
-
-
-@pytest.mark.thorough("a further content of a quarantine")
-def test_only_the_reasons_that_are_asked_for_are_claimed(spark, settings, waiting, replayed):
-    assert replayed("tombstone", "undecodable").waiting == {"tombstone": 1, "undecodable": 1}
-    assert offsets(spark, settings) == [0]
-    assert replayed("unknown_schema_id").waiting == {}
-    assert offsets(spark, settings) == ALL
 
 
 def test_a_reason_that_there_is_not_is_named_with_those_that_there_are(replayed):
@@ -509,34 +454,8 @@ def test_a_record_that_waited_for_the_schema_of_its_key_lands_too(
     assert [row["_key"] for row in table(spark, keyed).collect()] == ["a key"]
 
 
-@pytest.mark.thorough("test_quarantine shows rows")
-def test_rows_are_shown_with_their_bytes_and_their_keys(spark, settings, waiting):
-    """A key that is no text is shown as hex; the rows that wait are shown first."""
-    keys = "WHEN 1 THEN X'FFFE' WHEN 2 THEN X'6100' WHEN 3 THEN NULL WHEN 4 THEN encode('é', 'UTF-8')"
-    path = settings.pipeline.quarantine_path
-    DeltaTable.forPath(spark, path).update(set={"key": F.expr(f"CASE offset {keys} ELSE key END")})
-    replay_claims.claim(spark, path, delta.read(spark, path).where("offset IN (2, 4)"), "c")
-    assert (replay_claims.mark(spark, path, "c"), replay_claims.mark(spark, path, "c")) == (2, 0)
-    shown = quarantine_rows(spark, settings).collect()
-    expected = [(1, "0xFFFE"), (3, None), (5, "key"), (2, "0x6100"), (4, "é")]
-    assert [(row["offset"], row["key"]) for row in shown] == expected
-    (row,) = quarantine_rows(spark, settings, "bad_magic").collect()
-    assert (row["partition"], row["offset"], row["length"]) == (3, 3, 6)
-    assert row["first_bytes"] == b"{json}".hex().upper()
-
-
 def test_a_pipeline_of_several_topics_says_how_to_name_one(spark, settings, replayed):
     pipeline = {"topic": "a,b", "table_path": "/lake/{topic}"}
     several = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=pipeline)})
     with pytest.raises(ConfigError, match="for_topic"):
         replayed(of=several)
-
-
-@pytest.mark.thorough("a further view of the same rows")
-def test_the_summary_is_the_exit_value_of_a_notebook(spark, settings, waiting, replayed):
-    report = replayed()
-    value = json.loads(replay.quarantine_summary(spark, settings, "tombstone", report))
-    assert value["replay"] == asdict(report)
-    assert sum(row["waiting"] for row in value["reasons"]) == 3
-    assert [row["offset"] for row in value["rows"]] == [1]
-    assert replace(report, claims=[]) == replay.ReplayReport(5, 2, LEFT)

@@ -1,15 +1,11 @@
 """Micro-batches into real Delta tables, and their reports; each test has a subject of its own."""
 
 import json
-import pickle
-import time
 from dataclasses import replace
-from datetime import datetime, timezone
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual
 
 from tests.support.local_rows import local_rows
@@ -24,7 +20,6 @@ from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
-from topiclake.sources.table_snapshot import TableSnapshot
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import progress
 
@@ -148,19 +143,6 @@ def test_each_record_is_in_the_table_or_in_quarantine_and_history_and_view_tell_
     check_view_and_history(spark, settings)
 
 
-@pytest.mark.thorough("a run's summary is tested by its notebooks")
-@pytest.mark.slow("four micro-batches")
-@pytest.mark.usefixtures("first_batch")
-def test_the_summary_tells_of_the_batches_of_its_run(spark, target, settings, kafka_records, whole):
-    this_run = replace(restarted(target), run="run-2")
-    told_of = settings.model_copy(update={"run_id": "run-2", "loaded_at": datetime.now(timezone.utc)})
-    registered_batch.write(this_run, kafka_records([None, b"", b"x"]), 43)
-    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 4, 5, 6])
-    registered_batch.write(this_run, kafka_records([whole(3)]), 44)
-    registered_batch.write(this_run, kafka_records([whole(4), b"{json}"]), 45)
-    check_summary(tables.summarize(spark, told_of, SimpleNamespace(id="query-id")))
-
-
 def check_records(spark, target, plain_of):
     expected = local_rows(
         spark,
@@ -203,17 +185,6 @@ def check_view_and_history(spark, settings):
     assert [tuple(row) for row in spark.table("gps_view").orderBy("id").collect()] == [(0, "-"), (1, "-")]
     history = tables.table_history(spark, settings).select("version", "rows").collect()
     assert [tuple(row) for row in history] == [(2, 0), (1, 2), (0, None)]
-
-
-def check_summary(summary):
-    """Batches 43 to 45 are this run's; of the table's versions 0 is its creation, and 2 an empty commit."""
-    assert summary.rows_written == 2
-    assert summary.quarantined == {"bad_magic": 1, "tombstone": 1, "too_short": 2}
-    assert (summary.table.rows, summary.table.version) == (4, 5)
-    # Batch 44 had no bad records, and wrote nothing here.
-    assert (summary.quarantine.rows, summary.quarantine.version) == (9, 2)
-    assert all(set(row) == {"id", "note"} for row in summary.preview)
-    assert json.loads(summary.to_json())["query_id"] == "query-id"
 
 
 def test_a_topic_without_records_has_an_empty_table_and_no_quarantine(spark, target, settings, kafka_records):
@@ -263,13 +234,6 @@ def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, 
     assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
 
 
-@pytest.mark.thorough("appends are tested in test_delta")
-def test_the_next_batch_is_appended(spark, target, kafka_records, mixed):
-    registered_batch.write(target, kafka_records(mixed), 0)
-    registered_batch.write(target, kafka_records(mixed), 1)
-    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
-
-
 @pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
 def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
     registered_batch.write(target, kafka_records(mixed), 0)
@@ -277,21 +241,6 @@ def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_reco
     target = replace(restarted(target), checkpoint=str(tmp_path / "second"))
     registered_batch.write(target, kafka_records(mixed), 0)
     assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_look_at_the_table_is_good_for_moments_only(spark, target, kafka_records, mixed):
-    BatchSchemas(target).current(spark)
-    other = StructType.fromDDL("id MAP<STRING, INT>")
-    pickled = pickle.loads(
-        pickle.dumps(replace(target, snapshot=TableSnapshot(other, read_at=time.time() - 60)))
-    )
-    registered_batch.write(pickled, kafka_records(mixed), 0)
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-    just_now = replace(target, snapshot=TableSnapshot(other), start="next")
-    registered_batch.write(just_now, kafka_records(mixed), 1)
-    # The snapshot shows that no schema fits.
-    assert offsets(spark, target) == ([0, 2], [0, 1, 1, 2, 3, 3, 4, 4, 5, 5])
 
 
 # A whole query, from a static source: what it raises, and what it leaves
