@@ -6,41 +6,21 @@ import json
 
 import pytest
 
-from tests.support.orders_topic import (
-    ORDERS,
-    TOPIC,
-    UserProject,
-    page_commands,
-    send_by_confluent_kafka,
-    send_by_kafkajs,
-)
-from workbench.services.service import Addresses
-
-
-def orders_by_kafkajs(topic: str, addresses: Addresses) -> None:
-    """Send the same orders by KafkaJS."""
-    records = [(number % 2, {"id": number, "note": f"n{number}"}) for number in range(20)]
-    send_by_kafkajs(topic, addresses, ORDERS, records)
+from tests.support.orders_topic import TOPIC, UserProject, page_commands, send_by_confluent_kafka
 
 
 @pytest.mark.thorough("init, plan and the notebook ingest have tests in make test")
 @pytest.mark.slow("five notebooks")
-@pytest.mark.parametrize(
-    ("send_orders", "topic"),
-    [(lambda topic, _: send_by_confluent_kafka(topic), TOPIC), (orders_by_kafkajs, f"{TOPIC}.js")],
-)
-def test_the_commands_of_the_page_carry_a_topic_into_a_table(
-    send_orders, topic, embedded, warm_jvm, tmp_path, monkeypatch
-):
+def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm, tmp_path, monkeypatch):
     for name, value in embedded[1].environment().items():
         monkeypatch.setenv(name, value)
-    send_orders(topic, embedded[1])
+    send_by_confluent_kafka(TOPIC)
     project = UserProject(tmp_path, embedded[1].environment() | warm_jvm.environment())
     run = project.run
-    init, plan, ingest, audit, quarantine, show = map(run, page_commands(topic, "your-topic.md"))
+    init, plan, ingest, audit, quarantine, show = map(run, page_commands(TOPIC, "your-topic.md"))
     codes = [done.returncode for done in (init, plan, ingest, audit, quarantine, show)]
     assert codes == [0, 2, 0, 0, 0, 0], "\n".join(done.stderr for done in (init, plan, ingest, audit, show))
-    assert f"{topic}: 25 records in 3 partitions" in init.stderr
+    assert f"{TOPIC}: 25 records in 3 partitions" in init.stderr
     assert "ok: 20" in plan.stdout
     assert "20 in this run" in ingest.stdout
     assert "each of the 25 records that Kafka holds is in exactly one place" in ingest.stdout
@@ -50,7 +30,7 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(
     assert (tmp_path / "lake" / "orders" / "_delta_log").is_dir()
     # The second run has nothing to do, by the short form, too.
     assert run("topiclake plan orders").returncode == 0
-    again = run(f"topiclake ingest orders --topic {topic} --into ./lake --json")
+    again = run(f"topiclake ingest orders --topic {TOPIC} --into ./lake --json")
     assert json.loads(again.stdout)["rows_written"] == 0
     grouped = run("topiclake show orders --sql SELECT/**/count(note)/**/AS/**/notes/**/FROM/**/orders --json")
     assert json.loads(grouped.stdout)["rows"] == [{"notes": 10}]
