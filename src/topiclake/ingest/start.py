@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
@@ -30,7 +29,7 @@ from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 from topiclake.session import is_connect, require_avro_limits, require_redaction
 from topiclake.sources import declared_rows
-from topiclake.sources.table_snapshot import TableSnapshot, read_snapshot
+from topiclake.sources.table_snapshot import NO_TABLE, read_snapshot
 from topiclake.storage import mount
 from topiclake.storage.failures import storage_errors
 from topiclake.storage.renewal import WriteBatch
@@ -238,8 +237,7 @@ def _prepared(
     """Create the table if it does not exist, also for an empty topic; return the target with its state."""
     with storage_errors(settings.storage, target.table):
         snapshot = read_snapshot(spark, target.table)
-        is_new = snapshot is None and not delta.is_table(spark, target.table)
-        prepared = replace(target, is_new=is_new, snapshot=snapshot or TableSnapshot(StructType()))
+        prepared = replace(target, is_new=snapshot is None, snapshot=snapshot or NO_TABLE)
         schemas = BatchSchemas(prepared, before_table)
         schemas.source.require_usable(schemas.current(spark))
         if target.schemas.plain_versions:

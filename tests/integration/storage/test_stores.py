@@ -57,7 +57,7 @@ REPOSITORY = Path(__file__).parents[3]
 LOCKED_S3RVER = REPOSITORY / "tests" / "services" / "npm" / "s3rver"
 RECORDS = 993
 #: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
-BATCH_CALLS, START_CALLS, MADE_CALLS = 12, 25 + 12, 95
+BATCH_CALLS, START_CALLS, MADE_CALLS = 12, 25 + 12, 103
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
 #: In one driver and in several on S3, on Azure, on a folder; `make torture` takes ten minutes each.
 SECONDS = 8
