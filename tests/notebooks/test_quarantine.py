@@ -124,8 +124,8 @@ def test_what_waits_is_shown_replayed_and_listed(quarantine, table, spark) -> No
     assert [cell.strip() for cell in row.split("│")][3:5] == ["0", "1"]
 
 
-def printed(action: str, found: dict[str, object]) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def printed(action: str, found: dict[str, object], width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     print_summary(console, found, action)
     return console.file.getvalue()
 
@@ -136,6 +136,11 @@ def test_reasons_are_a_table_with_numbers_that_read_well() -> None:
     assert "│     70001 │" in text
     assert "the registry does not know [schema id 70001]" in text
     assert "tombstone" not in text
+
+
+def test_reasons_and_times_are_whole_on_a_narrow_terminal() -> None:
+    text = printed("list", FOUND, 80)
+    assert all(whole in text for whole in ("unknown_schema_id", "2026-01-02", "03:04:05Z"))
 
 
 def test_rows_are_a_table_and_what_is_in_them_is_no_markup() -> None:

@@ -78,7 +78,7 @@ def send_by_kafkajs(
         "topic": topic,
         "schemas": [json.dumps(schema) for schema in schemas],
         "records": records,
-        "poison": [value and base64.b64encode(value).decode() for value in POISON],
+        "poison": [None if value is None else base64.b64encode(value).decode() for value in POISON],
     }
     subprocess.run(
         [node(), KAFKAJS / "publish.js"],

@@ -33,8 +33,8 @@ def hadoop_settings(storage: StorageSettings) -> dict[str, str]:
 
     A folder needs none, and on Databricks neither does a source without credentials in the configuration.
 
-    The settings name the container or the bucket; for `abfss` and account keys, the account. So two sources in
-    one session do not conflict.
+    The settings name the container or the bucket; for `abfss` and account keys, the account. So two sources
+    in one session do not conflict.
 
     Source: https://learn.microsoft.com/azure/databricks/dbfs/mounts (wasbs),
     https://hadoop.apache.org/docs/stable/hadoop-azure/abfs.html and fns_blob.html (abfss),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SERVICE_NAMES = ("kafka", "schema-registry")
 MORE_LOGS = ("azure", "s3", "postgres", "kafka-connect", "spark-master", "spark-worker-1", "spark-worker-2")
 STORES = ("azure", "s3")
+#: Width of a table in a file or a pipe, where no terminal breaks its lines.
+_PIPE_COLUMNS = 200
 _SIGNS = {"running": "✓", "stopped": "·", "silent": "✗", "crashed": "✗"}
 
 
@@ -449,7 +451,10 @@ def _run_notebook(
     if show is None:
         click.echo(json.dumps(value, indent=2))
     else:
-        show(Console(), value)
+        console = Console()
+        if not console.is_terminal:
+            console.width = max(console.width, _PIPE_COLUMNS)
+        show(console, value)
     return value
 
 

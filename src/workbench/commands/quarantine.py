@@ -11,10 +11,12 @@ from rich.table import Table
 
 #: Keys of the exit value, a `topiclake.ingest.quarantine.replay.quarantine_summary`.
 KEYS = frozenset({"path", "reasons", "rows", "replay"})
-_REASONS = ("reason", "schema_id", "waiting", "replayed", "first", "last", "example")
+_REASONS = ("reason", "schema_id", "waiting", "replayed", "last", "example")
 _ROWS = ("partition", "offset", "key", "reason", "schema_id", "length", "first_bytes", "detail")
 _COUNTS = ("length", "waiting", "replayed")
 _NUMBERS = ("partition", "offset", "schema_id", *_COUNTS)
+#: Columns that a narrow terminal does not fold.
+_WHOLE = ("reason", "last")
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], action: str) -> None:
@@ -38,7 +40,8 @@ def as_table(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
     table = Table(title=escape(title), title_justify="left")
     for name in names:
         justify: Literal["left", "right"] = "right" if name in _NUMBERS else "left"
-        table.add_column(name.replace("_", " "), justify=justify, overflow="fold")
+        heading = name.replace("_", " ")
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=name in _WHOLE)
     for row in rows:
         table.add_row(*(escape(_cell(name, row[name])) for name in names))
     return table
@@ -47,4 +50,7 @@ def as_table(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
 def _cell(name: str, value: object) -> str:
     if value is None:
         return "–"
+    if name == "last":
+        # Two short lines: 2026-11-27, and 23:40:45Z.
+        return f"{str(value)[:19]}Z".replace("T", "\n")
     return f"{value:,}" if name in _COUNTS else str(value)
