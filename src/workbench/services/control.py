@@ -23,7 +23,7 @@ from workbench.services.kafka_connect import KafkaConnect
 from workbench.services.postgres import Postgres
 from workbench.services.s3_gateway import S3Gateway
 from workbench.services.schema_registry import SchemaRegistry
-from workbench.services.service import Addresses, Service, ServiceStatus
+from workbench.services.service import DATALAKE_VARIABLE, Addresses, Service, ServiceStatus
 from workbench.services.spark_cluster import cluster
 
 START_SECONDS = 120.0
@@ -130,9 +130,13 @@ def addresses(home: Home) -> Addresses | None:
 
 
 def environment(home: Home) -> dict[str, str]:
-    """Return this process's variables, over those of the running services."""
+    """Return this process's variables, over those of the running services.
+
+    Without running services, the only one is the folder of tables, which services of the user need, too.
+    """
     running = addresses(home)
-    return (running.environment() if running else {}) | os.environ
+    started = running.environment() if running else {DATALAKE_VARIABLE: home.datalake.as_uri()}
+    return started | os.environ
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from workbench.host.home import HOME_VARIABLE, Home
 from workbench.host.java import Java
 from workbench.host.program_cache import OnProgress
 
+#: Variable with the folder or the source of tables; `conf/local.yaml` names it.
+DATALAKE_VARIABLE = "WORKBENCH_DATALAKE"
+
 
 @dataclass(frozen=True)
 class Service(ABC):
@@ -87,7 +90,7 @@ class Addresses:
             HOME_VARIABLE: str(self.home),
             "WORKBENCH_KAFKA": self.kafka_bootstrap_servers,
             "WORKBENCH_SCHEMA_REGISTRY": self.schema_registry_url,
-            "WORKBENCH_DATALAKE": self.datalake.as_uri(),
+            DATALAKE_VARIABLE: self.datalake.as_uri(),
             **self.extras,
         }
 

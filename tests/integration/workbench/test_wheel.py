@@ -269,6 +269,7 @@ def test_one_command_carries_a_topic_into_a_table(
 @pytest.mark.usefixtures("demo")
 def test_a_package_of_new_runs_and_passes_its_test(user: User) -> None:
     """The package reads the demo's topic into a table of its own."""
+    user.run("topiclake up")
     written = user.run("topiclake new my_gps --pipeline gps")
     command = re.search(r"^next +(topiclake run .*)$", written, re.M)[1]
     lake = (user.folder / "new").as_uri()

@@ -21,7 +21,7 @@ from topiclake.errors import PlatformError
 from workbench.host import ports, processes
 from workbench.host.home import Home, ProcessRecord, State
 from workbench.host.java import OPTIONS_VARIABLE, Java, parse_version, require_java
-from workbench.services.control import down, status
+from workbench.services.control import down, environment, status
 from workbench.services.kafka_broker import KafkaBroker, properties_text
 from workbench.services.schema_registry import SchemaRegistry
 from workbench.services.service import Addresses
@@ -303,6 +303,14 @@ def test_the_environment_of_the_addresses_names_all_four(tmp_path: Path) -> None
         "WORKBENCH_SCHEMA_REGISTRY": "http://127.0.0.1:2/apis/ccompat/v7",
         "WORKBENCH_DATALAKE": f"file://{tmp_path}/data%20lake",
     }
+
+
+def test_without_services_the_environment_has_the_folder_of_tables(home: Home, monkeypatch) -> None:
+    for name in ("WORKBENCH_KAFKA", "WORKBENCH_DATALAKE"):
+        monkeypatch.delenv(name, raising=False)
+    found = environment(home)
+    assert found["WORKBENCH_DATALAKE"] == home.datalake.as_uri()
+    assert "WORKBENCH_KAFKA" not in found
 
 
 def fake_java(folder: Path, script: str) -> Path:
