@@ -38,7 +38,7 @@ def test_the_commands_of_the_page_carry_a_topic_into_a_table(embedded, warm_jvm,
     assert run("topiclake new my_orders --pipeline orders").returncode == 0
     lake = (tmp_path / "lake").as_uri()
     paths = f"-p table_path={lake}/my_orders -p checkpoint_path={lake}/_checkpoints/my_orders"
-    transformed = run(f"topiclake run notebooks/my_orders.py {paths}")
+    transformed = run(f"topiclake run notebooks/my_orders_ingest.py {paths}")
     assert transformed.returncode == 0, transformed.stderr
     shown = run(f"topiclake show orders --json --limit 1 -p table_path={lake}/my_orders")
     assert json.loads(shown.stdout)["rows"][0]["source"] == "orders"

@@ -233,13 +233,14 @@ def _init(home: Home, request: Request) -> None:
 )
 def new(package: str, pipeline: str) -> None:
     """Write a PACKAGE of your own: a transform of rows, a notebook, a job and a test."""
-    from workbench.commands.new import create_package, own_pipeline
+    from workbench.commands.new import NOTEBOOK, create_package, own_pipeline
 
     home = Home.find()
     for file in create_package(home, package, pipeline or own_pipeline(home)):
         click.echo(f"written    {file}")
     # The project may be the copy of a wheel, which is not the working folder.
-    click.echo(f"next       topiclake run {shlex.quote(str(home.project / 'notebooks' / f'{package}.py'))}")
+    notebook = home.project / NOTEBOOK.format(package=package)
+    click.echo(f"next       topiclake run {shlex.quote(str(notebook))}")
 
 
 @cli.command()

@@ -12,11 +12,14 @@ from topiclake.errors import ConfigError
 from workbench.host.files import write_all
 from workbench.host.home import Home
 
+#: The notebook of a package. Python looks into the notebook's folder first. So a notebook with the name of
+#: the package would be imported in its place.
+NOTEBOOK = "notebooks/{package}_ingest.py"
 #: By template the file that it becomes.
 _FILES = {
     "package.txt": "src/{package}/__init__.py",
     "rows.txt": "src/{package}/rows.py",
-    "notebook.txt": "notebooks/{package}.py",
+    "notebook.txt": NOTEBOOK,
     "job.txt": "conf/jobs/{package}.job.yml",
     "test.txt": "tests/test_{package}.py",
 }

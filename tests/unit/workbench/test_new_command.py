@@ -40,7 +40,7 @@ def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
     written = create_package(home, "my_orders", "orders")
     assert sorted({*files(home)} - {*before}) == [
         "conf/jobs/my_orders.job.yml",
-        "notebooks/my_orders.py",
+        "notebooks/my_orders_ingest.py",
         "pyproject.toml",
         "src/my_orders/__init__.py",
         "src/my_orders/rows.py",
@@ -51,7 +51,7 @@ def test_a_package_has_a_transform_a_notebook_a_job_and_a_test(home):
     for path in written:
         if path.suffix == ".py":
             compile(path.read_text("utf-8"), path.name, "exec")
-    notebook = read_notebook(home.project / "notebooks" / "my_orders.py")
+    notebook = read_notebook(home.project / "notebooks" / "my_orders_ingest.py")
     assert widget_names(notebook) == {"env", "topic", "trigger", "storage", "table_path", "checkpoint_path"}
     job = yaml.safe_load((home.project / "conf" / "jobs" / "my_orders.job.yml").read_text("utf-8"))
     Job.model_validate(job["resources"]["jobs"]["my_orders"])
@@ -96,7 +96,7 @@ def test_the_examples_are_the_pipelines_of_the_project():
 def test_the_command_needs_no_pipeline_if_there_is_one(home, monkeypatch, capsys):
     monkeypatch.chdir(home.project)
     assert main(["new", "my_orders"]) == 0
-    notebook = home.project / "notebooks" / "my_orders.py"
+    notebook = home.project / "notebooks" / "my_orders_ingest.py"
     assert "Pipeline orders" in notebook.read_text("utf-8")
     assert capsys.readouterr().out.splitlines()[-1] == f"next       topiclake run {notebook}"
 
