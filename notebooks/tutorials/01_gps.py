@@ -591,22 +591,18 @@ display(tl.table_history(spark, ingest))
 
 # MAGIC %md
 # MAGIC ## 11. The last position of each device
-# MAGIC A map of the fleet needs one row for each device. The usual code merges each batch by its key, and keeps any record of a device.
+# MAGIC A map of the fleet needs one row for each device. The usual code merges each batch by its key, and selects any position of a device.
 
 # COMMAND ----------
 
-# DBTITLE 1,Plain Spark: a MERGE for each batch
-from delta.tables import DeltaTable
-
-def merge_devices(batch, _):
-    """Merge a batch by device."""
-    last = DeltaTable.forPath(spark, run.located("merged")).alias("last")
-    merge = last.merge(batch.dropDuplicates(["deviceId"]).alias("new"), "last.deviceId = new.deviceId")
-    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-
+# DBTITLE 1,Plain Spark: a MERGE by device
 tracks = gps.drop("_kafka").where("timestamp > '1970-01-01'")
 tracks.limit(0).write.format("delta").save(run.located("merged"))
-merge_devices(tracks, 0)
+tracks.dropDuplicates(["deviceId"]).createOrReplaceTempView("batch")
+spark.sql(
+    f"MERGE INTO delta.`{run.located('merged')}` AS last USING batch ON last.deviceId = batch.deviceId "
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+)
 
 # COMMAND ----------
 
@@ -619,15 +615,15 @@ display(merged.select("deviceId", "timestamp", "newest").orderBy("deviceId"))
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC `apply_changes` selects the newest position by `sequence_by`, within the batch and in the table, in whatever order records arrive.
-# MAGIC A device that was returned sends a negative speed. That deletes its row. The view hides the deletion.
+# MAGIC `apply_changes` follows the table of positions as a stream. It selects the newest position by `sequence_by`, within the batch and
+# MAGIC in the table, in whatever order positions arrive. A device that was returned sends a negative speed. That deletes its row.
 
 # COMMAND ----------
 
 # DBTITLE 1,Topiclake: the newest position
 def apply_positions():
     """Apply new positions to the table of the last positions; return its view."""
-    changes = tl.read_values(spark, ingest).transform(with_times).where("timestamp > '1970-01-01'")
+    changes = spark.readStream.format("delta").load(tl.table_path(ingest)).where("timestamp > '1970-01-01'")
     rules = {"keys": ["deviceId"], "sequence_by": "timestamp", "apply_as_deletes": "speed < 0"}
     paths = {"path": f"{folder}/last", "checkpoint_path": f"{folder}/checkpoints/last"}
     tl.await_caught_up(tl.apply_changes(changes, ingest, **paths, **rules), "availableNow")
@@ -667,7 +663,7 @@ assert send(is_last.withColumns({"timestamp": F.expr("timestamp + 1000"), "speed
 
 # COMMAND ----------
 
-# DBTITLE 1,Wrong: what is still on the disk
+# DBTITLE 1,Wrong: still on the disk
 def on_disk(table, condition="deviceId = 3003"):
     """Return how many rows of device 3003 are in a table's files, also in files of earlier versions."""
     files = f"{run.located(table)}/{{part-,_change_data/cdc-}}*.parquet"
