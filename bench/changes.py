@@ -39,8 +39,20 @@ EDGE = 100
 COLUMNS = "id BIGINT, sequence BIGINT, name STRING, amount DOUBLE, city STRING"
 USUAL, OURS, VECTORS, APPEND = "usual-merge", "topiclake", "topiclake-vectors", "append"
 SIDES = (USUAL, OURS, VECTORS, APPEND)
+CONFIGURATION = """
+kafka: {{bootstrap_servers: "127.0.0.1:1"}}
+schema_registry: {{url: "http://127.0.0.1:1"}}
+storage: {{source: "{source}", mount_point: /mnt/lake}}
+pipelines:
+  changes:
+    topic: changes
+    view: changes
+    trigger: availableNow
+    table_path: /mnt/lake/table
+    checkpoint_path: /mnt/lake/checkpoint
+"""
 #: Metrics of Delta's history for a MERGE and for an append.
-BYTES, FILES = ("numTargetBytesAdded", "numOutputBytes"), ("numTargetFilesAdded", "numFiles")
+BYTES, FILES = ("numTargetBytesAdded", "numOutputBytes"), ("numTargetFilesAdded", "numAddedFiles")
 
 
 def with_values(numbers: DataFrame) -> DataFrame:
@@ -81,9 +93,11 @@ def write_changes(
 
 
 def configuration(folder: Path) -> Settings:
-    """Return a configuration whose store is the folder."""
-    parameters = {"env": "local", "topic": "changes", "storage": folder.as_uri()}
-    return tl.load_settings("gps", parameters, conf=PROJECT / "conf")
+    """Return a configuration whose store is the folder; no broker and no registry is used."""
+    (conf := folder / "conf").mkdir(exist_ok=True)
+    (conf / "base.yaml").write_text(CONFIGURATION.format(source=folder.as_uri()))
+    (conf / "local.yaml").write_text("")
+    return tl.load_settings("changes", {"env": "local"}, conf=conf)
 
 
 def apply(spark: SparkSession, side: str, folder: Path, source: Path) -> StreamingQuery:
