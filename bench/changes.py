@@ -100,8 +100,8 @@ def configuration(folder: Path) -> Settings:
     return tl.load_settings("changes", {"env": "local"}, conf=conf)
 
 
-def apply(spark: SparkSession, side: str, folder: Path, source: Path) -> StreamingQuery:
-    """Apply all files below `source` to the side's table, a file a batch."""
+def apply(spark: SparkSession, side: str, folder: Path, source: Path, is_first: bool) -> StreamingQuery:
+    """Apply all files below `source` to the side's table, a file a batch; the first rows make the table."""
     stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
     table, checkpoint = f"{folder}/{side}", f"{folder}/{side}-{source.name}"
     if side in (OURS, VECTORS):
@@ -124,7 +124,7 @@ def apply(spark: SparkSession, side: str, folder: Path, source: Path) -> Streami
         merged.execute()
 
     writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    if side == USUAL and DeltaTable.isDeltaTable(spark, table):
+    if side == USUAL and not is_first:
         query = writer.foreachBatch(merge).start()
     else:
         query = writer.format("delta").start(table)
@@ -165,12 +165,12 @@ def run_side(spark: SparkSession, side: str, folder: Path, source: Path, optimiz
     for old in (table, folder / f"{side}-changes"):
         shutil.rmtree(old, ignore_errors=True)
     if not first.exists():
-        apply(spark, side, folder, source / "rows")
+        apply(spark, side, folder, source / "rows", is_first=True)
         if optimized:
             spark.sql(f"OPTIMIZE delta.`{table}`")
         table.rename(first)
     shutil.copytree(first, table)
-    query = apply(spark, side, folder, source / "changes")
+    query = apply(spark, side, folder, source / "changes", is_first=False)
     seconds = batch_seconds(query)[WARM_UP_BATCHES:]
     new_bytes, new_files = written(spark, str(table), len(seconds))
     return {
@@ -183,8 +183,8 @@ def run_side(spark: SparkSession, side: str, folder: Path, source: Path, optimiz
 
 def report(results: dict[str, list[Run]], title: str, changes: int) -> None:
     """Print the figures; a ratio is that of rates within one round."""
-    columns = "", "changes/s", "ratio to the usual MERGE (min – max)", "MB a batch", "files a batch"
-    table = Table(*columns, "last / first", "wrong rows", title=title)
+    columns = "", "changes/s", "of usual's (min – max)", "MB/batch", "files/batch", "last/first", "wrong"
+    table = Table(*columns, title=title)
     for side, runs in results.items():
         rates = [changes / statistics.median(run["seconds"]) for run in runs]
         usual = [changes / statistics.median(run["seconds"]) for run in results.get(USUAL, [])]

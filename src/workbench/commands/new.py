@@ -15,6 +15,7 @@ from workbench.host.home import Home
 #: The notebook of a package. Python looks into the notebook's folder first. So a notebook with the name of
 #: the package would be imported in its place.
 NOTEBOOK = "notebooks/{package}_ingest.py"
+_HIDING_NOTEBOOK = "notebooks/{package}.py"
 #: By template the file that it becomes.
 _FILES = {
     "package.txt": "src/{package}/__init__.py",
@@ -68,7 +69,8 @@ def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
     conf = home.project / "conf"
     require_pipeline(pipeline, pipeline_names(conf), conf)
     files = {name: home.project / path.format(package=package) for name, path in _FILES.items()}
-    existing = [file for file in files.values() if file.exists()]
+    hiding = home.project / _HIDING_NOTEBOOK.format(package=package)
+    existing = [file for file in (*files.values(), hiding) if file.exists()]
     if existing or util.find_spec(package) is not None:
         raise ConfigError(
             f"the name {package} is taken: {existing[0] if existing else 'a package of this Python has it'}",
@@ -77,7 +79,7 @@ def create_package(home: Home, package: str, pipeline: str) -> list[Path]:
             reason="exists",
         )
     templates = resources.files("workbench") / "templates"
-    values = {"package": package, "pipeline": pipeline}
+    values = {"package": package, "pipeline": pipeline, "notebook": NOTEBOOK.format(package=package)}
     if not (project := home.project / _PROJECT[1]).exists():
         files[_PROJECT[0]] = project
     texts = {

@@ -154,12 +154,12 @@ def exported(home: Home) -> Iterator[None]:
 
 def _addresses(home: Home, state: State) -> Addresses:
     kafka, registry = (service.address(state.ports) for service in default_services(home))
-    exported: dict[str, str] = {}
+    variables: dict[str, str] = {}
     running = _running(home, state)
     for service in extras_of(home, state.extras):
         if service.name in running:
-            exported |= service.exports(state.ports)
-    return Addresses(home.folder, kafka, registry, home.datalake, exported)
+            variables |= service.exports(state.ports)
+    return Addresses(home.folder, kafka, registry, home.datalake, variables)
 
 
 def _running(home: Home, state: State) -> set[str]:
