@@ -13,7 +13,7 @@ import yaml
 import topiclake as tl
 from tests.notebooks.test_databricks import OF_A_DATABASE, stand_in
 from tests.support.environment import succeeded
-from tests.support.shop_topics import KEYS, plain_row, plain_rows
+from tests.support.shop_topics import KEYS, plain_rows, view_rows
 from topiclake.errors import ConfigError, DatabaseError
 from topiclake_examples.shop import TABLES, await_published, shop_conninfo, shop_rows
 from workbench.host.home import Home
@@ -46,14 +46,8 @@ def project(tmp_path: Path) -> Path:
 
 def rows(spark, settings, table):
     """Return the rows of a table of the pipeline, as `shop_rows` does."""
-    view = tl.create_view(spark, settings.for_topic(f"shop.public.{table}"))
-    found = [_row(row) for row in view.collect()]
+    found = view_rows(tl.create_view(spark, settings.for_topic(f"shop.public.{table}")))
     return sorted(found, key=lambda row: [row[name] for name in KEYS[table]])
-
-
-def _row(row):
-    binary = {name: bytes(value) for name, value in row.asDict().items() if isinstance(value, bytearray)}
-    return plain_row(row.asDict() | binary)
 
 
 @pytest.mark.thorough("the library has its tests of changes, and the database is no part of a pipeline")
@@ -80,7 +74,7 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
         expected = plain_rows(shop_rows(conninfo, table))
         assert rows(spark, settings, table) == expected, table
     versions = tl.create_view(spark, history).where("__END_AT IS NULL").drop("__START_AT", "__END_AT")
-    current = sorted((_row(row) for row in versions.collect()), key=lambda row: row["id"])
+    current = sorted(view_rows(versions), key=lambda row: row["id"])
     assert current == plain_rows(shop_rows(conninfo, "customers"))
     assert "level" in current[0]
     with pytest.raises(DatabaseError) as refused:

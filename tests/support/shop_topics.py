@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import fastavro
 import requests
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from pyspark.sql import DataFrame
 
 from workbench.services.kafka_connect import PARTITIONS
 from workbench.services.service import Addresses
@@ -24,6 +25,8 @@ KEYS = {
     "order_lines": ("order_id", "line"),
     "reviews": ("id",),
 }
+#: The values of the key of a row.
+_Key = tuple[Any, ...]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -70,25 +73,57 @@ def read_changes(
 
 def rows_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
     """Return the rows that the changes of a table lead to, as `plain_rows` writes them."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    last: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for change in sorted((one for one in changes if one.value), key=_order):
+    rows: dict[_Key, dict[str, Any]] = {}
+    for change, key, row in _applied(changes, table):
         if change.value["op"] == "t":
             rows.clear()
-            continue
-        assert change.key is not None
-        key = tuple(change.key[name] for name in KEYS[table])
-        if change.value["op"] == "d":
+        elif row is None:
             rows.pop(key, None)
+        else:
+            rows[key] = row
+    return [rows[key] for key in sorted(rows)]
+
+
+def versions_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
+    """Return all versions of the rows of a table, with `__START_AT` and `__END_AT`, by key and start.
+
+    The table is never truncated. An update that changes no column begins no version.
+    """
+    versions: list[tuple[_Key, dict[str, Any]]] = []
+    current: dict[_Key, dict[str, Any]] = {}
+    for change, key, row in _applied(changes, table):
+        position, before = change.value["source"]["lsn"], current.get(key)
+        if before and row and all(before[name] == value for name, value in row.items()):
             continue
-        row = plain_row(change.value["after"])
+        if before is not None:
+            current.pop(key)["__END_AT"] = position
+        if row is not None:
+            current[key] = row | {"__START_AT": position, "__END_AT": None}
+            versions.append((key, current[key]))
+    return [row for _, row in sorted(versions, key=lambda each: (each[0], each[1]["__START_AT"]))]
+
+
+def _applied(changes: list[Change], table: str) -> Iterator[tuple[Change, _Key, dict[str, Any] | None]]:
+    """Yield each change with its key and its row, in the order of the log; a deletion has no row.
+
+    A row has the columns of all changes, and the large values that its change lacks.
+    """
+    ordered = sorted((change for change in changes if change.value), key=_order)
+    columns = dict.fromkeys(name for change in ordered for name in change.value["after"] or ())
+    last: dict[_Key, dict[str, Any]] = {}
+    for change in ordered:
+        key = tuple(change.key[name] for name in KEYS[table]) if change.key else ()
+        if change.value["op"] in ("d", "t"):
+            yield change, key, None
+            continue
+        row: dict[str, Any] = columns | plain_row(change.value["after"])
         old = change.headers.get("__debezium.oldkey", change.key)
         before = last.get(tuple(old[name] for name in KEYS[table]), {})
         for name, value in row.items():
             if value in (UNAVAILABLE, UNAVAILABLE.encode()):
                 row[name] = before[name]
-        rows[key] = last[key] = row
-    return [rows[key] for key in sorted(rows)]
+        last[key] = row
+        yield change, key, row
 
 
 def _order(change: Change) -> tuple[int, int]:
@@ -104,6 +139,19 @@ def plain_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of Debezium's values, as `plain_rows` writes it."""
     return {name: _plain(name, value) for name, value in row.items()}
+
+
+def view_rows(view: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a view as `plain_rows` writes them, in no order."""
+    return [
+        plain_row(
+            {
+                name: bytes(value) if isinstance(value, bytearray) else value
+                for name, value in row.asDict().items()
+            }
+        )
+        for row in view.collect()
+    ]
 
 
 def _stored(value: object) -> object:
