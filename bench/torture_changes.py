@@ -3,13 +3,13 @@
 A separate broker, registry, PostgreSQL and Debezium. Ten transactions at once change the five tables of the
 shop: keys, large values, truncates and new columns among the changes. Three ingests run in one process:
 
-- The newest rows of all tables (SCD type 1).
-- All versions of the customers (SCD type 2), from topics in which the changes of a key are in all partitions.
-- The newest rows of orders and their lines, from such topics, too.
+- The first one has the newest rows of all tables (SCD type 1).
+- The second one has all versions of the customers (SCD type 2). The changes of a key are in all partitions.
+- The third one has the newest rows of orders and their lines, from such topics, too.
 
 The process group gets SIGKILL at random moments, and within a MERGE. OPTIMIZE and a replay write into the
-tables at the same time. At the end, the rows must be those of the database, the versions those of the topics
-read in plain Python, and the audit must find nothing. Exits with 1 and the first difference.
+tables at the same time. At the end, the rows must be those of the database. The versions must be those that
+plain Python computes from the topics. The audit must find nothing. Exits with 1 and the first difference.
 
     python -m bench.torture_changes --statements 300000 --kills 30 --seed 1
 """
@@ -59,7 +59,7 @@ SESSIONS = 10
 SHOP_KEYS = 500
 #: The longest time from the start of all queries to a kill.
 MOST_SECONDS = 20.0
-#: One of so many kills is within a MERGE.
+#: Each third kill is within a MERGE.
 MERGE_KILLS = 3
 
 
