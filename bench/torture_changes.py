@@ -1,11 +1,11 @@
 """Kill the ingests of a database's changes again and again, and compare their tables with the database.
 
 A separate broker, registry, PostgreSQL and Debezium. Ten transactions at once change the five tables of the
-shop: keys, large values, truncates and new columns among the changes. Three ingests run in one process:
+shop: keys, large values, truncates and new columns among the changes. Three ingests run in one process.
 
-- The first one has the newest rows of all tables (SCD type 1).
-- The second one has all versions of the customers (SCD type 2). The changes of a key are in all partitions.
-- The third one has the newest rows of orders and their lines, from such topics, too.
+The first one has the newest rows of all tables (SCD type 1). The second one has all versions of the customers
+(SCD type 2). The third one has the newest rows of orders and their lines. The second and the third one read
+topics in which the changes of a key are in all partitions.
 
 The process group gets SIGKILL at random moments, and within a MERGE. OPTIMIZE and a replay write into the
 tables at the same time. At the end, the rows must be those of the database. The versions must be those that
