@@ -191,24 +191,23 @@ import subprocess
 import sys
 
 def consumed(*options):
-    """Return the lines that our console consumer prints of the first three records."""
+    """Return the bytes that our console consumer prints of the first three records."""
     command = [sys.executable, "-m", "workbench", "consume", topic, *options, "--from-beginning", "--max-messages", "3"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
-    return done.stdout.decode(errors="replace").splitlines()
+    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
 
-bytes_as_text = consumed()
-print(bytes_as_text[0][:200])
+printed = consumed()
+print(printed[:200].decode(errors="replace"))
 
 # COMMAND ----------
 
 # DBTITLE 1,Wrong: bytes as text
 # The magic byte, and the schema id as four bytes.
-assert bytes_as_text[0].startswith("\0" + schema_id.to_bytes(4, "big").decode(errors="replace"))
+assert printed.startswith(b"\0" + schema_id.to_bytes(4, "big"))
 
 # COMMAND ----------
 
 # DBTITLE 1,Topiclake: records as JSON
-events = list(map(json.loads, consumed("--avro")))
+events = list(map(json.loads, consumed("--avro").splitlines()))
 print(json.dumps(events[0], indent=2)[:1500])
 first = tl.decode_values(tl.read_batch(spark, changes), changes).orderBy("_kafka.offset").first()
 assert events[0]["title"]["string"] == first["title"]
