@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,7 +32,6 @@ from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
 from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
-from tests.support.environment import succeeded
 from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from tests.support.warm_jvm import WarmJvm
@@ -59,34 +59,54 @@ RECORDS = 993
 #: Calls to S3: a batch in four files, a start and one batch, those with a table and a checkpoint made.
 BATCH_CALLS, START_CALLS, MADE_CALLS = 12, 25 + 12, 103
 FIRST_BATCH = f"delta/gps/_delta_log/{1:020}.json"
-#: In one driver and in several on S3, on Azure, on a folder; `make torture` takes ten minutes each.
+#: On S3, on Azure and on a folder; `make torture` takes ten minutes each.
 SECONDS = 8
+#: The writers of one driver, and those of another one that starts before.
+WRITERS, OTHERS = ("stream-1", "append-1"), ("stream-2", "merge")
 S3RVER = {"access_key": "S3RVER", "secret_key": "S3RVER"}
-CELLS = """\
+#: An ingest into each store, and a MERGE on one; with an interval as its trigger, it never ends.
+STORES_CELLS = """\
 # Databricks notebook source
 import json
+from pathlib import Path
 from delta.tables import DeltaTable
 import topiclake as tl
-dbutils.widgets.text("env", "")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
-tl.mount(dbutils, settings.storage, spark)
-path = tl.table_path(settings)
+for name in ("stores", "trigger"):
+    dbutils.widgets.text(name, "")
+trigger, running = dbutils.widgets.get("trigger"), {}
+for store, given in json.loads(Path(dbutils.widgets.get("stores")).read_text()).items():
+    settings = tl.load_settings("gps", given | {"trigger": trigger}, secrets=dbutils.secrets.get)
+    # A session has one query of a name.
+    settings = settings.model_copy(update={"name": f"gps_{store}"})
+    tl.mount(dbutils, settings.storage, spark)
+    running[store] = settings, tl.start_ingest(spark, settings)
+if trigger != "availableNow":
+    spark.streams.awaitAnyTermination()
 
 # COMMAND ----------
 
+for settings, query in running.values():
+    tl.await_caught_up(query, trigger)
+
+# COMMAND ----------
+
+settings, query = running["wasbs"]
+path = tl.table_path(settings)
 rows = spark.read.format("delta").load(path)
 fixed = rows.where("deviceId = 'Mojstrovka'").selectExpr("_kafka", "0.0 AS speed")
 merge = DeltaTable.forPath(spark, path).alias("t").merge(fixed.alias("f"), "t._kafka = f._kafka")
 merge.whenMatchedUpdate(set={"speed": "f.speed"}).execute()
+history = tl.table_history(spark, settings).orderBy("version").collect()
+speeds = spark.read.format("delta").load(path).groupBy("deviceId").sum("speed").collect()
+merged = [[row.operation for row in history], {row[0]: row[1] for row in speeds}]
 
 # COMMAND ----------
 
-history = tl.table_history(spark, settings).orderBy("version").collect()
-speeds = spark.read.format("delta").load(path).groupBy("deviceId").sum("speed").collect()
-tl.audit_ingest(spark, settings).require_ok()
-dbutils.notebook.exit(json.dumps([[row.operation for row in history], {row[0]: row[1] for row in speeds}]))
+results = {}
+for store, (settings, query) in running.items():
+    summary = tl.summarize(spark, settings, query)
+    results[store] = [summary.table.rows, summary.quarantined, tl.audit_ingest(spark, settings).ok]
+dbutils.notebook.exit(json.dumps([results, *merged]))
 """
 
 #: An ingest and its audit, without what notebooks show.
@@ -103,6 +123,39 @@ tl.mount(dbutils, settings.storage, spark)
 tl.await_caught_up(tl.start_ingest(spark, settings), settings.pipeline.trigger)
 tl.audit_ingest(spark, settings).require_ok()
 dbutils.notebook.exit(str(tl.create_view(spark, settings).count()))
+"""
+
+#: One of two drivers that write into a table; the other one's counts come in a file.
+WRITERS_CELLS = """\
+# Databricks notebook source
+import json, time
+from pathlib import Path
+import topiclake as tl
+from bench import writers
+from tests.support.waiting import wait_until
+from topiclake.delta import table as delta
+for name in ("env", "topic", "storage", "writers", "seconds", "others"):
+    dbutils.widgets.text(name, "")
+given = {name: dbutils.widgets.get(name) for name in ("env", "topic", "storage")}
+settings = tl.load_settings("gps", given, secrets=dbutils.secrets.get)
+tl.mount(dbutils, settings.storage, spark)
+table, others = tl.table_path(settings), Path(dbutils.widgets.get("others"))
+delta.ensure_table(spark, table, spark.createDataFrame([], writers.SCHEMA).schema, {})
+
+# COMMAND ----------
+
+# Until the other driver writes.
+wait_until(lambda: time.sleep(1) or delta.latest_version(spark, table) > 0)
+own, seconds = dbutils.widgets.get("writers").split(), float(dbutils.widgets.get("seconds"))
+acknowledged = writers.run_writers(spark, table, own, seconds)
+wait_until(lambda: others.exists() and others.read_text())
+acknowledged |= json.loads(others.read_text())
+
+# COMMAND ----------
+
+more = acknowledged | {"append-1": acknowledged["append-1"] + 1}
+found = [writers.wrong(spark, table, counts) for counts in (acknowledged, more)]
+dbutils.notebook.exit(json.dumps([acknowledged, *found]))
 """
 
 
@@ -178,11 +231,15 @@ class Lake:
 
     def run_cells(self, name: str, cells: str, *parameters: str) -> object:
         """Run a notebook of the test, with the project's configuration."""
+        return self.run(self.notebook(name, cells), *parameters)
+
+    def notebook(self, name: str, cells: str) -> str:
+        """Write a notebook of the test, and return its path."""
         notebook = self.home.folder / f"{name}.py"
         notebook.write_text(cells)
         if not (self.home.folder / "conf").exists():
             (self.home.folder / "conf").symlink_to(REPOSITORY / "conf")
-        return self.run(str(notebook), *parameters)
+        return str(notebook)
 
     def publish(self, *parameters: str) -> None:
         """Do what gps_publish does, without a process."""
@@ -232,48 +289,39 @@ def lake(embedded: tuple[Home, Addresses], pytestconfig: pytest.Config) -> Itera
 
 
 @pytest.mark.thorough("a kill on a folder is in test_crashes, an ingest on each store below")
-@pytest.mark.slow("a notebook is killed and repeated on a store")
-@pytest.mark.parametrize(
-    ("store", "secret"),
-    [
-        ("s3", "TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"),
-        ("wasbs", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
-        ("abfss", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"),
-    ],
-)
-def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, store: str, secret: str) -> None:
-    given = lake.parameters(store)
-    lake.publish(*given[:2])
+@pytest.mark.slow("a driver that writes into three stores is killed, and its batches are repeated")
+def test_each_store_has_each_record_once_after_its_driver_was_killed(lake: Lake, tmp_path: Path) -> None:
+    stores = {
+        store: dict(part.split("=", 1) for part in (*lake.parameters(store), "topic=gps_killed"))
+        for store in ("s3", "wasbs", "abfss")
+    }
+    (tmp_path / "stores.json").write_text(json.dumps(stores))
+    given = f"stores={tmp_path / 'stores.json'}"
+    lake.publish("env=local-s3", "topic=gps_killed")
 
     # Killed between the commit of Delta's table and that of Spark's checkpoint; or a moment later, which is
     # undone: that batch is repeated in any case.
-    process = lake.start("notebooks/gps_ingest.py", *given, "trigger=1 second")
-    wait_until(lambda: lake.holds(store, FIRST_BATCH) or process.poll() is not None)
+    process = lake.start(lake.notebook("stores", STORES_CELLS), given, "trigger=1 second")
+    wait_until(lambda: process.poll() is not None or all(lake.holds(store, FIRST_BATCH) for store in stores))
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(120) == -signal.SIGKILL
-    lake.forget(store, "checkpoints/gps/commits/0")
+    for store in stores:
+        lake.forget(store, "checkpoints/gps/commits/0")
 
-    lake.publish(*given[:2])
-    again = lake.run("notebooks/gps_ingest.py", *given)
-    assert (again["table"]["rows"], again["quarantined"], again["audit"]["ok"]) == (2 * RECORDS, {}, True)
-
-    # A MERGE on S3 is tested beside six other writers.
-    if store != "s3":
-        check_cells(lake, given)
-    assert lake.holds(store, "checkpoints/gps/commits/1")
-    value = lake.addresses.extras[secret].rpartition("sig=")[2].encode()
+    lake.publish("env=local-s3", "topic=gps_killed")
+    results, operations, speeds = lake.run_cells("stores", STORES_CELLS, given, "trigger=availableNow")
+    assert results == {store: [2 * RECORDS, {}, True] for store in stores}
+    assert (operations[0], operations[-1], len(operations)) == ("CREATE TABLE", "MERGE", 4)
+    assert speeds["Mojstrovka"] == 0
+    assert len([speed for speed in speeds.values() if speed > 0]) == len(speeds) - 1
+    assert [store for store in stores if not lake.holds(store, "checkpoints/gps/commits/1")] == []
     # In `data` are the stores' own files: Azure keeps the address, token too, that a blob was copied from.
     files = [file for file in lake.home.folder.rglob("*") if file.is_file()]
     ours = [file for file in files if not file.is_relative_to(lake.home.data)]
     assert ours
-    assert [file for file in ours if value in file.read_bytes()] == []
-
-
-def check_cells(lake: Lake, given: Sequence[str]) -> None:
-    operations, speeds = lake.run_cells("cells", CELLS, *given)
-    assert (operations[0], operations[-1], len(operations)) == ("CREATE TABLE", "MERGE", 4)
-    assert speeds["Mojstrovka"] == 0
-    assert len([speed for speed in speeds.values() if speed > 0]) == len(speeds) - 1
+    for secret in ("TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY", "TOPICLAKE_SECRET_WORKBENCH_AZURE_SAS"):
+        value = lake.addresses.extras[secret].rpartition("sig=")[2].encode()
+        assert [file for file in ours if value in file.read_bytes()] == []
 
 
 @pytest.mark.slow("both stores start for this file")
@@ -289,62 +337,60 @@ def test_an_ingest_lands_on_each_store(lake: Lake, store: str) -> None:
     assert lake.holds(f"{store}_once", "checkpoints/gps/commits/0")
 
 
-@pytest.mark.thorough("seven writers for seconds")
-@pytest.mark.slow("drivers start, write side by side, and every row is looked for")
-@pytest.mark.parametrize(
-    ("several", "local"),
-    [(False, False), (True, False), (True, True)],
-    ids=["one driver on S3", "several drivers on S3", "several drivers on a folder"],
-)
+@pytest.mark.thorough("four writers for seconds")
+@pytest.mark.slow("two drivers write side by side, and every row is looked for")
+@pytest.mark.parametrize("on", ["s3", "folder"])
 def test_each_row_that_many_writers_were_told_of_is_there_once(
-    lake: Lake,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    several: bool,
-    local: bool,
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on: str
 ) -> None:
     for name, value in lake.addresses.environment().items():
         monkeypatch.setenv(name, value)
-    on = "folder" if local else "s3"
-    table = f"{f'file:{tmp_path}' if local else writers.store(on).source}/{'several' if several else 'one'}"
+    monkeypatch.setattr(writers, "DRIVERS", (OTHERS,))
+    table = f"file:{tmp_path}/table" if on == "folder" else f"{writers.store(on).source}/table"
+    folder = Path(table.removeprefix("file:").replace("s3a:/", f"{lake.gateway.folder}/buckets"))
     writers.open_store(spark, on)
     delta.ensure_table(spark, table, local_rows(spark, [], writers.SCHEMA).schema, {})
-    everyone = [writer for group in writers.DRIVERS for writer in group]
-    acknowledged = (
-        writers.drivers(table, on, SECONDS)
-        if several
-        else writers.run_writers(spark, table, everyone, SECONDS)
-    )
-    assert len(acknowledged) == 7
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(writers.drivers, table, on, SECONDS)
+        wait_until(lambda: others.done() or (folder / "_delta_log" / f"{1:020}.json").exists())
+        acknowledged = writers.run_writers(spark, table, WRITERS, SECONDS) | others.result()
+    assert set(acknowledged) == {*WRITERS, *OTHERS}
     assert min(acknowledged.values()) > 0
     assert writers.wrong(spark, table, acknowledged) == []
     # Each row that is not there, or is there twice, is found.
     assert writers.wrong(spark, table, acknowledged | {"append-1": acknowledged["append-1"] + 1}) != []
 
 
-@pytest.mark.thorough("seven writers for seconds")
-@pytest.mark.slow("drivers start, write side by side, and every row is looked for")
+@pytest.mark.thorough("four writers for seconds")
+@pytest.mark.slow("two drivers write side by side, and every row is looked for")
 def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
-    lake: Lake,
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    variables = os.environ | lake.addresses.environment()
-    source = variables["WORKBENCH_AZURE_SOURCE"].replace("wasbs:", "abfss:")
-    command = [sys.executable, "-m", "bench.writers", "--seconds", str(SECONDS), "--on", "abfss"]
-    # A JVM of its own: that of the tests does not find the store.
-    output = succeeded(
-        subprocess.run(
-            [*command, "--table", f"{source}/writers"],
-            cwd=REPOSITORY,
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-    )
-    assert "commits by 7 writers" in output
-    assert "the table has each acknowledged row once" in output
+    # The notebook imports the bench.
+    for name, value in (lake.addresses.environment() | {"PYTHONPATH": str(REPOSITORY)}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(writers, "DRIVERS", (OTHERS,))
+    source = lake.addresses.extras["WORKBENCH_AZURE_SOURCE"].replace("wasbs:", "abfss:")
+    storage, counts = f"{source.rpartition('/')[0]}/abfss_writers", tmp_path / "counts.json"
+    given = {
+        "env": "local-azure",
+        "topic": "none",
+        "storage": storage,
+        "writers": " ".join(WRITERS),
+        "seconds": SECONDS,
+        "others": counts,
+    }
+    parameters = [f"{name}={value}" for name, value in given.items()]
+    first = f"delta/gps/_delta_log/{0:020}.json"
+    # In the JVM that finds the store, and in a driver of its own.
+    with ThreadPoolExecutor(1) as pool:
+        notebook = pool.submit(lake.run_cells, "writers", WRITERS_CELLS, *parameters)
+        wait_until(lambda: notebook.done() or lake.holds("abfss_writers", first))
+        counts.write_text(json.dumps(writers.drivers(f"{storage}/delta/gps", "abfss", SECONDS)))
+        acknowledged, wrong, wrong_by_one = notebook.result()
+    assert set(acknowledged) == {*WRITERS, *OTHERS}
+    assert min(acknowledged.values()) > 0
+    assert (wrong, bool(wrong_by_one)) == ([], True)
 
 
 @contextmanager
@@ -383,8 +429,8 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
     (lake.gateway.folder / "buckets" / "named").mkdir()
     settings = lake.storage("named")
     mount.mount(None, settings, spark)
-    rows = spark.range(6).selectExpr("id", "id % 2 AS day")
-    for name in ("commits", "offsets", "metadata"):
+    rows = spark.range(0, 6, 1, 1).selectExpr("id", "id % 2 AS day")
+    for name in ("commits", "metadata"):
         path = f"{settings.source}/{name}"
         rows.write.partitionBy("day").parquet(path)
         rows.write.parquet(f"{path}-plain/{name}")
