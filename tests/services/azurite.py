@@ -21,7 +21,6 @@ import psutil
 import requests
 
 from tests.services.azure_sas import container_sas
-from tests.services.skewed_clock import SkewedClock
 from workbench.host.certificates import TRUST_PASSWORD, Certificate, make_certificate, trust_store
 from workbench.host.program_cache import node, npm_program
 from workbench.services.azurite import API_VERSION, LOCKED, RESOLVER, SCRIPT, account_sas, hosts_file
@@ -43,14 +42,12 @@ class Azurite:
         certificate: What the store shows, and the authority to trust.
         key: The account's key, base64.
         folder: Where the store keeps its data and logs.
-        clock: What it goes by.
     """
 
     address: str
     certificate: Certificate
     key: str = field(repr=False)
     folder: Path
-    clock: SkewedClock
 
     def container_sas(
         self, container: str, expires: datetime | None = None, permissions: str = "racwdl"
@@ -135,7 +132,6 @@ def running_azurite(folder: Path, *more_hosts: str) -> Iterator[Azurite]:
         make_certificate(folder, HOST, address, *more_hosts),
         base64.b64encode(os.urandom(64)).decode(),
         folder,
-        SkewedClock(folder),
     )
     log = folder / "azurite.log"
     with log.open("wb") as output:
@@ -199,7 +195,7 @@ def _command(program: Path, store: Azurite) -> list[str]:
     }
     given = [part for option in options.items() for part in option]
     flags = ["--skipApiVersionCheck", "--disableTelemetry", "--silent", "--oauth", "basic"]
-    return [str(node()), *store.clock.options(), "-r", str(resolver), str(program), *given, *flags]
+    return [str(node()), "-r", str(resolver), str(program), *given, *flags]
 
 
 def _environment(store: Azurite) -> Mapping[str, str]:

@@ -93,6 +93,7 @@ def cases(store: Azurite, client: Client) -> dict[str, dict[str, Any]]:
         "wasbs wrong key": (OTHER, {"account_key": wrong_key}),
         "wrong client": (CONTAINER, {"oauth": oauth, "client_secret": "wrong-secret-of-a-client"}),
         "away": (CONTAINER, {"account_key": store.key}),
+        "wasbs only reads": (OTHER, {"sas_token": store.container_sas(OTHER, permissions="rl")}),
     }
     return {name: case(name, *what) for name, what in tried.items()}
 
@@ -166,6 +167,7 @@ MISSING = "cannot be used: there is no container nowhere; try: create it, or cor
         ("wasbs wrong key", "refuses the account key ("),
         ("wrong client", "refuses the OAuth client ("),
         ("away", "cannot be reached ("),
+        ("wasbs only reads", "refuses the SAS token"),
     ],
 )
 def test_what_azure_refuses_is_told_in_a_sentence_and_nothing_is_written(

@@ -101,6 +101,13 @@ def test_a_mount_whose_token_was_renewed_is_updated_once():
     assert [configs for _, _, configs in dbutils.calls] == [{SAS_KEY: TOKEN}, {SAS_KEY: "another"}]
 
 
+def test_a_token_that_has_ended_is_refused_and_not_mounted():
+    dbutils = FakeDbutils()
+    with pytest.raises(StorageError, match="ended at 2020-01-01 00:00:00 UTC"):
+        mount.mount(dbutils, settings(WASBS, token="se=2020-01-01&sig=x"))
+    assert (dbutils.calls, dbutils.mounted) == ([], {})
+
+
 @pytest.mark.parametrize(
     ("is_listed", "session", "updates"),
     [
