@@ -227,14 +227,23 @@ def test_the_newest_record_of_a_key_counts_and_a_deleted_key_is_gone(nest):
 
 
 @pytest.mark.thorough("a further notification of the same webhook")
-def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(nest, chat, caplog):
+def test_a_camera_that_goes_offline_is_told_once_also_after_a_refusal_and_once_more_when_it_is_back(
+    nest, chat, caplog
+):
     nest.publish(60, offline=2)
     offline = ["home-0000-camera-1", "home-0001-camera-1"]
+    chat.status = 503
+    with pytest.raises(NotificationError, match="did not accept a notification within 0 s: HTTP 503"):
+        nest.watch()
+    chat.status = 404
+    with pytest.raises(NotificationError, match="refuses notifications: HTTP 404") as caught:
+        nest.watch()
+    assert "Sesam" not in str(caught.value)
+    chat.status = 200
     assert nest.watch() == offline
     assert chat.sent() == [("wrong", camera) for camera in offline]
     assert chat.taken[0][0] == SECRET_PATH
     assert "is offline since" in chat.taken[0][2]["text"]
-    assert nest.watch() == offline
     nest.publish(30, offline=2, start="2026-01-02T03:45:00Z", minutes=1)
     nest.watch()
     assert len(chat.sent()) == 2, "still offline"
@@ -245,22 +254,6 @@ def test_a_camera_that_goes_offline_is_told_once_and_once_more_when_it_is_back(n
     assert [line.count("is online again") for line in caplog.messages if "recovered" in line] == [1, 1]
     assert len({notice["id"] for _, _, message in chat.taken for notice in message["notices"]}) == 4
     assert "Sesam" not in caplog.text
-
-
-@pytest.mark.thorough("notifications are tested in tests/unit")
-def test_a_webhook_that_is_away_ends_the_query_and_gets_the_notice_at_the_next_start(nest, chat):
-    nest.publish(60, offline=1)
-    chat.status = 503
-    with pytest.raises(NotificationError, match="did not accept a notification within 0 s: HTTP 503"):
-        nest.watch()
-    chat.status = 404
-    with pytest.raises(NotificationError, match="refuses notifications: HTTP 404") as caught:
-        nest.watch()
-    assert "Sesam" not in str(caught.value)
-    chat.status = 200
-    assert nest.watch() == ["home-0000-camera-1"]
-    assert chat.sent() == [("wrong", "home-0000-camera-1")]
-    assert len({message["notices"][0]["id"] for _, _, message in chat.taken}) == 1
 
 
 @pytest.mark.thorough("a crash of the example's producer")
