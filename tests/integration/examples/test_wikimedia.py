@@ -16,7 +16,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import topiclake as tl
-from tests.programs import killed_edits
 from tests.support.environment import succeeded
 from tests.support.waiting import wait_until
 from tests.unit.examples.sse_server import event_id, serving
@@ -26,7 +25,7 @@ from topiclake.kafka import client as kafka_client
 from topiclake.kafka.writer import ID_HEADER
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import frame
-from topiclake.streaming import restarts
+from topiclake.streaming import queries, restarts
 from topiclake_examples.avro_producer import AvroRecord, produce
 from topiclake_examples.wikimedia import (
     edit_counts,
@@ -183,7 +182,11 @@ class Edits:
         return schema_id
 
     def start(self):
-        return killed_edits.start(self.spark, self.settings, self.folder)
+        counts = edits_per_window(wikimedia_edits(tl.read_values(self.spark, self.settings)))
+        checkpoint = f"{self.folder}/checkpoint"
+        writer = counts.writeStream.queryName("edits").format("parquet")
+        writer = writer.option("path", f"{self.folder}/windows").option("checkpointLocation", checkpoint)
+        return queries.start(writer, self.settings, self.spark, checkpoint)
 
     def send_the_end(self, events):
         """Send an edit so late that all other windows close; return when it was made."""
@@ -264,24 +267,6 @@ def test_a_new_version_starts_the_stream_again_at_once_with_its_windows_as_they_
     query.stop()
     wait_until(lambda: not query.isActive)
     assert query.restarts == 1
-
-
-@pytest.mark.thorough("kills of drivers are tested in test_crashes and test_jdbc")
-def test_windows_are_whole_and_once_when_the_driver_is_killed_while_it_starts_again(edits):
-    events = varied(300)
-    edits.send(events[:150])
-    driver = killed_edits.KilledEdits(edits.settings, edits.folder)
-    driver.await_batch(0)
-    edits.send(events[150:250], with_tags(), tags=["mobile"])
-    driver.await_log("it starts again")
-    driver.kill()
-
-    edits.send(events[250:])
-    end = edits.send_the_end(events)
-    query = tl.start_restarted(edits.start)
-    query.await_caught_up(edits.settings.pipeline.trigger)
-    wait_until(lambda: edits.written() == windows_of(events, end - 60))
-    query.stop()
 
 
 @pytest.mark.thorough("an error of the example")
