@@ -121,8 +121,8 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
-    """A JVM for runs of notebooks, see there."""
-    jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {})
+    """A JVM for runs of notebooks with few rows, see there."""
+    jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {}, INTERPRETED | ONE_PARTITION)
     yield jvm
     jvm.stop()
 
