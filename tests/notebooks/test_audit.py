@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,9 @@ from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
 import topiclake as tl
-from tests.support.environment import succeeded, without_workbench
+from tests.support.environment import without_workbench
 from topiclake_examples.gps import publish_tracks
+from workbench.dbutils import DBUtils
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = "audited-gps"
@@ -25,57 +24,44 @@ PARAMETERS = {
 }
 
 
-@dataclass(frozen=True)
-class Workbench:
+@pytest.fixture
+def workbench(embedded, warm_jvm):
     """Its command line on the embedded services."""
+    variables = without_workbench() | embedded[1].environment() | warm_jvm.environment() | {"COLUMNS": "160"}
 
-    environment: dict[str, str]
-
-    def __call__(self, *arguments: str, **parameters: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **parameters: str) -> subprocess.CompletedProcess[str]:
         given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
         return subprocess.run(
             [sys.executable, "-m", "workbench", *arguments, *given],
             cwd=PROJECT,
-            env=self.environment | {"COLUMNS": "160"},
+            env=variables,
             capture_output=True,
             text=True,
             timeout=240,
             check=False,
         )
 
-    @property
-    def datalake(self) -> Path:
-        return Path(self.environment["WORKBENCH_DATALAKE"].removeprefix("file://"))
+    return run
 
 
-@pytest.fixture(scope="module")
-def workbench(embedded, warm_jvm) -> Workbench:
-    return Workbench(without_workbench() | embedded[1].environment() | warm_jvm.environment())
-
-
-@pytest.fixture(scope="module")
-def ingested(workbench, embedded):
-    """993 points and a record that is no Avro; the exit value of the notebook that ingested them."""
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in embedded[1].environment().items():
-            environment.setenv(name, value)
-        settings = tl.load_settings("gps", {"topic": TOPIC}, conf=PROJECT / "conf")
+@pytest.fixture
+def table(embedded, spark, tmp_path, monkeypatch) -> DeltaTable:
+    """The table of 993 ingested points, with a record in its quarantine."""
+    for name, value in embedded[1].environment().items():
+        monkeypatch.setenv(name, value)
+    settings = tl.load_settings("gps", PARAMETERS, conf=PROJECT / "conf")
     publish_tracks(settings, PROJECT / "data" / "gps_tracks.csv", devices=3)
-    producer = Producer({"bootstrap.servers": workbench.environment["WORKBENCH_KAFKA"]})
+    producer = Producer({"bootstrap.servers": embedded[1].kafka_bootstrap_servers})
     producer.produce(TOPIC, value=b"{}", partition=0)
     assert producer.flush(120) == 0
-    done = workbench("run", "notebooks/gps_ingest.py", **PARAMETERS)
-    (line,) = [line for line in succeeded(done).splitlines() if line.startswith("exit value")]
-    return json.loads(line.removeprefix("exit value"))
+    tl.mount(DBUtils(tmp_path / "home", PROJECT), settings.storage, spark)
+    tl.await_caught_up(tl.start_ingest(spark, settings), settings.pipeline.trigger)
+    return DeltaTable.forPath(spark, tl.table_path(settings))
 
 
 @pytest.mark.thorough("the library's audit is tested in test_audit of Spark")
 @pytest.mark.slow("an ingest and two audits by the command line")
-def test_a_right_ingest_exits_with_0_and_a_missing_row_with_1(workbench, ingested, spark) -> None:
-    right = workbench("audit", "--json", **PARAMETERS)
-    assert json.loads(succeeded(right)) == ingested["audit"]
-
-    table = DeltaTable.forPath(spark, str(workbench.datalake / "delta" / TOPIC))
+def test_a_missing_row_ends_the_command_and_the_job_with_1(workbench, table) -> None:
     table.delete("_kafka.partition = 0 AND _kafka.offset = 0")
     wrong = workbench("audit", **PARAMETERS)
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
