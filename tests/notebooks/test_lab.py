@@ -216,12 +216,15 @@ def test_a_notebook_is_opened_run_interrupted_and_saved(start, project, page, tm
 
 
 @pytest.mark.root("Debian's chromium")
-def test_pictures_are_drawn_also_after_the_page_was_loaded_again(start, project, page, tmp_path) -> None:
+def test_pictures_are_drawn_after_a_reload_and_other_files_open_as_they_are(
+    start, project, page, tmp_path
+) -> None:
     figures = [
         "import plotly.graph_objects as go\ndisplay(go.Figure(go.Scatter(y=[1, 3, 2])))",
         "display(go.Figure(go.Bar(y=[2, 1])))",
     ]
     (project / "notebooks" / "story.py").write_text(MARKER.join([f"{FIRST_LINE}\n{figures[0]}", figures[1]]))
+    (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
     lab, asked = start(), []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(lab.address[0])
@@ -253,19 +256,12 @@ def test_pictures_are_drawn_also_after_the_page_was_loaded_again(start, project,
         assert picture.evaluate("image => image.naturalWidth") > 300
         notebook.output(number).hover()
         expect(notebook.output(number).locator(".main-svg").first).to_be_visible()
-    assert [url for url in asked if not url.startswith((lab.origin, "data:", "blob:"))] == []
-    lab.end(signal.SIGINT)
-
-
-@pytest.mark.root("Debian's chromium")
-def test_a_module_opens_as_text_and_what_cannot_be_read_is_told_in_a_sentence(start, project, page) -> None:
-    (project / "notebooks" / "broken.py").write_bytes(f"{FIRST_LINE}\n\xff\n".encode("latin-1"))
-    lab = start()
-    page.goto(lab.address[0])
+    # A module is text, and a file that cannot be read is an error.
     page.locator(".jp-DirListing-item", has_text="module.py").dblclick()
     expect(page.locator(".jp-FileEditor")).to_contain_text("x = 1")
     page.locator(".jp-DirListing-item", has_text="broken.py").dblclick()
     expect(page.get_by_role("dialog")).to_contain_text("is not UTF-8 text")
+    assert [url for url in asked if not url.startswith((lab.origin, "data:", "blob:"))] == []
     lab.end(signal.SIGHUP)
 
 
