@@ -1,4 +1,4 @@
-"""Source format in real kernels: what magics show, and what they leave; the last test starts Spark."""
+"""Source format in real kernels: what magics show, and what they leave."""
 
 import io
 import os
@@ -13,7 +13,6 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.support.waiting import children, remaining
 from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
@@ -152,22 +151,6 @@ def test_what_cannot_run_is_refused_before_anything_runs(run, home, cells, kind,
     assert not home.runs.exists()
 
 
-@pytest.mark.thorough("notebooks that run others are tested in test_notebook_child")
-def test_a_notebook_runs_another_one_and_shows_its_progress(run, write, terminal):
-    write("lib/inner", "dbutils.notebook.exit(dbutils.notebook.run('../third', 60))")
-    write(
-        "third", "dbutils.jobs.taskValues.set('rows', 3)\nprint('third prints')\ndbutils.notebook.exit('3')"
-    )
-    before = children()
-    result = run(
-        "x = dbutils.notebook.run('lib/inner', 60)",
-        "dbutils.notebook.exit(x + str(dbutils.jobs.taskValues.get('t', 'rows', debugValue='d')))",
-    )
-    assert result.exit_value == "3d"
-    assert "third prints" in terminal.getvalue()
-    assert remaining(before) == set()
-
-
 RUNNER = """
 from pathlib import Path
 from workbench.host.home import Home
@@ -177,7 +160,7 @@ run_notebook(Path({notebook!r}), {{}}, Home(Path({folder!r}), Path({project!r}))
 
 
 @pytest.mark.thorough("a run without another one in it is stopped in test_runner")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, number):
     write("other", "import time\nprint('ready')\ntime.sleep(60)")
     notebook = write("main", "dbutils.notebook.run('other', 0)")
