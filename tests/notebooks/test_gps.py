@@ -33,20 +33,12 @@ from topiclake.errors import (
 )
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import publish_tracks
 from workbench.dbutils import DBUtils
 from workbench.kernel.session import SUBMITTED_VARIABLES
 
 PROJECT = Path(__file__).parents[2]
-NOT_CONFLUENT_AVRO = {
-    None: "tombstone",
-    b"": "too_short",
-    b"\0\0\0\0": "too_short",
-    b'{"deviceId": "a"}': "bad_magic",
-    wire_format.frame(987_654, b"abc"): "unknown_schema_id",
-}
 
 
 @dataclass(frozen=True)
@@ -154,7 +146,7 @@ def recorded_points() -> list[tuple[object, ...]]:
         )
 
 
-@pytest.mark.thorough("make demo, test_audit and test_databricks run the notebook")
+@pytest.mark.thorough("make demo and test_databricks run the notebook")
 @pytest.mark.slow("a notebook by the command line and two ingests")
 def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(notebooks, spark) -> None:
     # The first run is that of the command line; the others find what it left.
@@ -185,24 +177,6 @@ def test_every_recorded_point_is_a_row_and_a_second_run_adds_what_is_new(noteboo
     assert (third["rows_written"], third["table"]["version"]) == (0, second["table"]["version"])
     then = spark.read.format("delta").option("versionAsOf", 1).load(first["table"]["path"])
     assert then.count() == 993
-
-
-@pytest.mark.thorough("each reason is tested in test_micro_batch")
-def test_values_that_are_not_confluent_avro_are_counted_and_kept(cells, spark) -> None:
-    cells.publish()
-    cells.notebooks.produce(list(NOT_CONFLUENT_AVRO), partition=1)
-    # An interval ends with what was there.
-    summary = cells.ingest(trigger="1 second")
-    assert summary["rows_written"] == 993
-    assert summary["quarantined"] == {
-        "bad_magic": 1,
-        "tombstone": 1,
-        "too_short": 2,
-        "unknown_schema_id": 1,
-    }
-    kept = spark.read.format("delta").load(summary["quarantine"]["path"]).orderBy("partition", "offset")
-    found = [(row["value"] and bytes(row["value"]), row["reason"]) for row in kept.collect()]
-    assert found == [*NOT_CONFLUENT_AVRO.items()]
 
 
 def test_failfast_names_topic_partition_and_offset_and_writes_nothing(cells, spark) -> None:
@@ -250,11 +224,10 @@ def test_a_missing_topic_is_named_with_the_three_nearest_names(cells) -> None:
 
 
 @pytest.mark.thorough("real waiting for a broker, as in test_init")
-@pytest.mark.parametrize("notebook", ["publish", "ingest"])
-def test_an_unreachable_broker_is_named(cells, notebook, free_port, monkeypatch) -> None:
+def test_an_unreachable_broker_is_named(cells, free_port, monkeypatch) -> None:
     cells.notebooks.registry.register(f"{cells.notebooks.topic}-value", '"string"')
     monkeypatch.setenv("WORKBENCH_KAFKA", f"127.0.0.1:{free_port}")
-    sentence = refused(KafkaError, getattr(cells, notebook))
+    sentence = refused(KafkaError, cells.ingest)
     assert f"the broker at 127.0.0.1:{free_port} does not answer" in sentence
 
 
