@@ -270,78 +270,74 @@ def in_sight(page):
 
 
 @pytest.mark.root("Debian's chromium")
-def test_a_table_has_a_page_with_its_files_and_a_warning_where_many_are_small(lake, home, page):
+def test_tables_and_reasons_have_pages_whose_texts_stay_text(lake, home, page):
     problems = []
     page.on("dialog", lambda dialog: problems.append(dialog.message))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
     with dashboard(home) as (_, address):
-        page.goto(address)
-        page.locator("#queries tbody th a").click()
-        expect(page.locator("#detail-name")).to_be_focused()
-        tables = page.locator("#tables tbody tr")
-        # Only where there are many.
-        expect(page.locator("#tables .small")).to_have_text(f"{SMALL_FILES + 1} small files")
-        expect(tables.filter(has_text="small files")).to_contain_text(f"file:{lake}/many 100% ü")
-
-        # With the keyboard alone; the heading is where who listens goes on.
-        page.get_by_role("link", name=f"file:{lake}/many 100% ü").focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name=f"file:{lake}/many 100% ü")).to_be_focused()
-        facts = page.locator("#table-facts")
-        expect(facts).to_contain_text("101 kB")
-        expect(facts).to_contain_text("1,010")
-        expect(page.locator("#table-small")).to_contain_text("101 small files, 1 kB on average")
-        expect(page.locator("#table-small code")).to_have_text(f"OPTIMIZE delta.`file:{lake}/many 100% ü`")
-        expect(page.locator("#files")).to_have_attribute("aria-label", "files by version; last: files 101")
-        expect(page.locator("#files canvas")).to_be_visible()
-        assert in_sight(page)
-
-        page.go_back()
-        expect(page.locator("#detail-name")).to_be_focused()
-        page.get_by_role("link", name=f"file:{lake}/few", exact=True).click()
-        expect(page.locator("#table-facts")).to_contain_text("5 MB")
-        expect(page.locator("#table-small")).to_be_hidden()
-        (lake / "few" / "_delta_log").rename(lake / "away")
-        expect(page.locator("#table-problem")).to_contain_text("there is no Delta table any more")
-        expect(page.locator("#table-problem")).to_contain_text(f"DESCRIBE DETAIL delta.`file:{lake}/few`")
-        expect(page.locator("#table-read")).to_be_hidden()
-        (lake / "away").rename(lake / "few" / "_delta_log")
-        expect(page.locator("#table-facts")).to_be_visible()
-        expect(page.locator("#table-problem")).to_be_hidden()
+        for look in (look_at_tables, look_at_a_reason):
+            page.goto(address)
+            page.locator("#queries tbody th a").click()
+            look(page, lake)
     assert problems == []
 
 
-@pytest.mark.root("Debian's chromium")
-def test_a_reason_has_a_page_with_its_records_which_stay_text(lake, home, page):
-    problems = []
-    page.on("dialog", lambda dialog: problems.append(dialog.message))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    with dashboard(home) as (_, address):
-        page.goto(address)
-        page.locator("#queries tbody th a").click()
-        page.locator("#reasons").get_by_role("link", name="bad_magic").click()
-        expect(page.get_by_role("heading", name="bad_magic")).to_be_focused()
-        expect(page.locator("#reason-meaning")).to_contain_text("no schema id in front")
-        expect(page.locator("#course")).to_have_attribute("aria-label", re.compile("last: records 20$"))
-        rows = page.locator("#records tbody tr")
-        expect(rows).to_have_count(20)
-        cells = rows.first.locator("td")
-        assert cells.nth(1).text_content() == "0 / 24"
-        assert cells.nth(4).text_content() == HOSTILE
-        expect(cells.nth(5).locator("code")).to_have_text(HOSTILE)
-        expect(cells.nth(6).locator("code")).to_have_text(HOSTILE)
-        expect(cells.nth(6)).to_contain_text(f"0x{HOSTILE.encode().hex()}")
-        assert page.locator("#records script, #records b").count() == 0
-        expect(page.locator("#reason-commands code")).to_have_count(1)
-        assert in_sight(page)
-        # A reason of its own is text too, in the address as well.
-        page.get_by_role("link", name=HOSTILE).first.click()
-        page.locator("#reasons").get_by_role("link", name=HOSTILE).click()
-        expect(page.locator("#reason-name")).to_have_text(HOSTILE)
-        expect(page.locator("#reason-facts")).to_contain_text("5")
-    assert problems == []
+def look_at_tables(page, lake):
+    expect(page.locator("#detail-name")).to_be_focused()
+    tables = page.locator("#tables tbody tr")
+    # Only where there are many.
+    expect(page.locator("#tables .small")).to_have_text(f"{SMALL_FILES + 1} small files")
+    expect(tables.filter(has_text="small files")).to_contain_text(f"file:{lake}/many 100% ü")
+
+    # With the keyboard alone; the heading is where who listens goes on.
+    page.get_by_role("link", name=f"file:{lake}/many 100% ü").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=f"file:{lake}/many 100% ü")).to_be_focused()
+    facts = page.locator("#table-facts")
+    expect(facts).to_contain_text("101 kB")
+    expect(facts).to_contain_text("1,010")
+    expect(page.locator("#table-small")).to_contain_text("101 small files, 1 kB on average")
+    expect(page.locator("#table-small code")).to_have_text(f"OPTIMIZE delta.`file:{lake}/many 100% ü`")
+    expect(page.locator("#files")).to_have_attribute("aria-label", "files by version; last: files 101")
+    expect(page.locator("#files canvas")).to_be_visible()
+    assert in_sight(page)
+
+    page.go_back()
+    expect(page.locator("#detail-name")).to_be_focused()
+    page.get_by_role("link", name=f"file:{lake}/few", exact=True).click()
+    expect(page.locator("#table-facts")).to_contain_text("5 MB")
+    expect(page.locator("#table-small")).to_be_hidden()
+    (lake / "few" / "_delta_log").rename(lake / "away")
+    expect(page.locator("#table-problem")).to_contain_text("there is no Delta table any more")
+    expect(page.locator("#table-problem")).to_contain_text(f"DESCRIBE DETAIL delta.`file:{lake}/few`")
+    expect(page.locator("#table-read")).to_be_hidden()
+    (lake / "away").rename(lake / "few" / "_delta_log")
+    expect(page.locator("#table-facts")).to_be_visible()
+    expect(page.locator("#table-problem")).to_be_hidden()
+
+
+def look_at_a_reason(page, lake):
+    page.locator("#reasons").get_by_role("link", name="bad_magic").click()
+    expect(page.get_by_role("heading", name="bad_magic")).to_be_focused()
+    expect(page.locator("#reason-meaning")).to_contain_text("no schema id in front")
+    expect(page.locator("#course")).to_have_attribute("aria-label", re.compile("last: records 20$"))
+    rows = page.locator("#records tbody tr")
+    expect(rows).to_have_count(20)
+    cells = rows.first.locator("td")
+    assert cells.nth(1).text_content() == "0 / 24"
+    assert cells.nth(4).text_content() == HOSTILE
+    expect(cells.nth(5).locator("code")).to_have_text(HOSTILE)
+    expect(cells.nth(6).locator("code")).to_have_text(HOSTILE)
+    expect(cells.nth(6)).to_contain_text(f"0x{HOSTILE.encode().hex()}")
+    assert page.locator("#records script, #records b").count() == 0
+    expect(page.locator("#reason-commands code")).to_have_count(1)
+    assert in_sight(page)
+    # A reason of its own is text too, in the address as well.
+    page.get_by_role("link", name=HOSTILE).first.click()
+    page.locator("#reasons").get_by_role("link", name=HOSTILE).click()
+    expect(page.locator("#reason-name")).to_have_text(HOSTILE)
+    expect(page.locator("#reason-facts")).to_contain_text("5")
 
 
 @pytest.mark.root("Debian's chromium")
