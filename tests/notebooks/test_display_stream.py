@@ -1,4 +1,4 @@
-"""Streams that a notebook shows, in what a run leaves: two runs, each with a Spark of its own."""
+"""Streams that a notebook shows, in what a run leaves."""
 
 import io
 import json
@@ -29,7 +29,7 @@ RATES = "spark.readStream.format('rate').option('rowsPerSecond', 20).load()"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, warm_jvm):
     """Run a notebook's cells; afterwards no process and no checkpoint is left."""
     before, temporary = children(), tmp_path / "temporary"
     temporary.mkdir()
@@ -38,7 +38,7 @@ def run(tmp_path):
         notebook = tmp_path / "live.py"
         notebook.write_text(FIRST_LINE + "\n" + CELL.join(cells) + "\n")
         home = Home(tmp_path / "home", PROJECT)
-        variables["TMPDIR"] = str(temporary)
+        variables |= warm_jvm.environment() | {"TMPDIR": str(temporary)}
         return run_notebook(notebook, {}, home, variables, console or Console(file=io.StringIO()))
 
     yield ran
