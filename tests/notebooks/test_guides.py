@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 
-from tests.support.orders_topic import PROJECT, UserProject, page_commands, send_by_confluent_kafka
+from tests.support.orders_topic import ORDERS, PROJECT, UserProject, page_commands, send_by_confluent_kafka
 from tests.support.pages import page_blocks
+from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import frame
 from workbench.host.home import Home
 from workbench.services import control as services
+from workbench.services.service import Addresses
 
 pytestmark = [
     pytest.mark.thorough("plan, ingest, audit, show and quarantine have tests in make test"),
-    pytest.mark.slow("twenty runs of notebooks"),
+    pytest.mark.slow("thirty commands, most of which run a notebook"),
     pytest.mark.timeout(1800),
 ]
 
@@ -56,22 +61,73 @@ def succeed(project: UserProject, commands: Iterable[str]) -> str:
     return output
 
 
-def test_audit_replay_environment_and_resume(project):
+def send_order_of_a_later_schema(topic: str, addresses: Addresses) -> Callable[[], None]:
+    """Send an order whose schema the registry gets only when the returned function is called."""
+    registry = SchemaRegistry(addresses.schema_registry_url)
+    later = registry.register(f"{topic}-probe", json.dumps({"type": "string", "doc": topic})) + 1
+    producer = Producer({"bootstrap.servers": addresses.kafka_bootstrap_servers})
+    # Avro's 7.
+    producer.produce(topic, frame(later, b"\x0e"), partition=0)
+    assert producer.flush(120) == 0
+
+    def register() -> None:
+        assert registry.register(f"{topic}-elsewhere", json.dumps(ORDERS[0] | {"doc": topic})) == later
+
+    return register
+
+
+def test_your_topic_audit_replay_environment_and_resume(project, embedded):
     topic = "guides.orders"
     send_by_confluent_kafka(topic)
-    succeed(project, [f"topiclake init orders --topic {topic} --into ./lake", "topiclake ingest orders"])
-    succeed(project, page_commands(topic, "audit.md"))
-    assert "unknown_schema_id" in succeed(project, page_commands(topic, "replay.md")[:2])
-    succeed(project, page_commands(topic, "replay.md")[2:])
+    register = send_order_of_a_later_schema(topic, embedded[1])
+    in_one_place = "each of the 26 records that Kafka holds is in exactly one place"
+
+    init, plan, ingest, audit, reasons, show = page_commands(topic, "your-topic.md")
+    begun = project.run(init)
+    assert begun.returncode == 0, begun.stderr
+    assert f"{topic}: 26 records in 3 partitions" in begun.stderr
+    planned = project.run(plan)
+    assert planned.returncode == 2, planned.stderr
+    assert "ok: 20" in planned.stdout
+    ingested = succeed(project, [ingest])
+    assert "20 in this run" in ingested
+    assert in_one_place in ingested
+    assert in_one_place in succeed(project, [audit])
+    assert "unknown_schema_id" in succeed(project, [reasons])
+    assert "5 rows; the table has 20 records" in succeed(project, [show])
+    assert (project.folder / "lake" / "orders" / "_delta_log").is_dir()
+
+    same, as_json, record, rejected = page_commands(topic, "audit.md")
+    assert same == audit.replace("topiclake", "python -m workbench")
+    assert json.loads(succeed(project, [as_json]))["ok"]
+    succeed(project, [record])
+    rows = succeed(project, [rejected])
+    found = {"bad_magic", "tombstone", "too_short", "unknown_schema_id"}
+    assert {reason for reason in found if reason in rows} == found
+
+    same, of_reason, *replays = page_commands(topic, "replay.md")
+    assert same == reasons.replace("topiclake", "python -m workbench")
+    assert "unknown_schema_id" in succeed(project, [of_reason])
+    register()
+    replayed, again = (succeed(project, [replay]) for replay in replays)
+    assert "✓ 1 replayed, " in replayed
+    assert "✓ 0 replayed, " in again
+    counts = "SELECT/**/count(note)/**/AS/**/notes,count(*)/**/AS/**/rows_in_all/**/FROM/**/orders"
+    grouped = succeed(project, [f"topiclake show orders --sql {counts} --json"])
+    assert json.loads(grouped)["rows"] == [{"notes": 10, "rows_in_all": 21}]
+
     succeed(project, [line for line in page_commands(topic, "environments.md") if " job " not in line])
     succeed(project, [line for line in page_commands(topic, "secrets.md") if line.startswith("topiclake ")])
 
-    plan, resume, audit, restart = page_commands(topic, "resume.md")
+    same, resume, last, restart = page_commands(topic, "resume.md")
+    assert (same, last) == (plan, audit)
+    # There is nothing to do.
+    assert project.run(plan).returncode == 0
     lose_checkpoint(project)
-    refused = project.run("topiclake ingest orders")
+    refused = project.run(ingest)
     assert refused.returncode == 1
     assert "resume=table" in refused.stderr
-    succeed(project, [resume, audit, plan])
+    succeed(project, [resume])
     lose_checkpoint(project)
     # The topic of the page has two partitions.
     succeed(project, [restart.replace('{"0": 23, "1": 40}', '{"0": 0, "1": 1, "2": 2}'), audit])
@@ -101,8 +157,7 @@ def test_jobs_target_and_upgrade(project_with_services):
     succeed(project, jobs)
     assert "SUCCESS" in succeed(project, [history])
     succeed(project, [line for line in page_commands(topic, "environments.md") if " job " in line])
-    succeed(project, page_commands(topic, "upgrade.md"))
-    assert "✗" not in succeed(project, ["topiclake audit orders"])
+    assert "is in exactly one place" in succeed(project, page_commands(topic, "upgrade.md"))
 
 
 def test_several_topics(project):
