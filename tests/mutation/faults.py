@@ -95,7 +95,6 @@ FAULTS = (
         '"txnAppId": writer + __import__("uuid").uuid4().hex,',
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
-        only=("plain",),
     ),
     Fault(
         "a new checkpoint writes under a new id",
@@ -104,7 +103,6 @@ FAULTS = (
         "query = target.pipeline\n    return",
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
-        only=("plain",),
     ),
     Fault(
         "each topic of a query writes under a separate id",
@@ -113,7 +111,6 @@ FAULTS = (
         "return query",
         _MICRO_BATCH,
         "a_batch_is_written_once_for_each_checkpoint_and_topic",
-        only=("plain",),
     ),
     Fault(
         "a repeated batch keeps the schemas of commit 1",
@@ -122,7 +119,6 @@ FAULTS = (
         "self.state.schemas.current(self.spark)",
         _MICRO_BATCH,
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
-        only=("2-1-unknown_schema_id",),
     ),
     Fault(
         "a repeated batch decodes plain values with the same schemas",
@@ -139,7 +135,6 @@ FAULTS = (
         "if True:",
         _MICRO_BATCH,
         "a_batch_is_finished_as_it_was_begun_whatever_the_pipeline_is_called_and_set_to_by_then",
-        only=("plain",),
     ),
     Fault(
         "a batch of other offsets is not skipped as a batch that the table has",
@@ -205,7 +200,6 @@ FAULTS = (
         "late = None",
         _MICRO_BATCH,
         "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
-        only=("2-1-unknown_schema_id",),
     ),
     Fault(
         "if two drivers write a batch, the driver of commit 2 decides",
@@ -230,7 +224,6 @@ FAULTS = (
         "_ATTEMPTS = 1",
         _MICRO_BATCH,
         "two_versions_at_once_are_both_written",
-        only=("plain",),
     ),
     Fault(
         "FAILFAST fails before anything is written",
@@ -593,7 +586,6 @@ FAULTS = (
         "changes",
         _CHANGES,
         "a_truncate_deletes_all_older_rows_and_later_ones_that_are_older",
-        only=("False",),
     ),
     Fault(
         "a quarantined change of a repeated batch is not merged",
