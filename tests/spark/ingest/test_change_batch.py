@@ -24,27 +24,17 @@ class CrashError(Exception):
 
 
 @pytest.mark.slow("two attempts of a batch")
-@pytest.mark.parametrize(
-    "crash",
-    [
-        pytest.param("before quarantine", marks=pytest.mark.thorough("an earlier moment of a crash")),
-        pytest.param("before the MERGE", marks=pytest.mark.thorough("an earlier moment of a crash")),
-        "after the MERGE",
-    ],
-)
-def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch, crash):
+def test_a_crash_loses_and_doubles_nothing(spark, tmp_path, monkeypatch):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
     records = [*recorded("shopjp.customers"), (9, 0, {"id": 1}, b"no json")]
-    module, name = (delta, "append_once") if crash == "before quarantine" else (merge, "execute_once")
-    write = getattr(module, name)
+    execute = merge.execute_once
 
     def dying(*args, **kwargs):
-        if crash == "after the MERGE":
-            write(*args, **kwargs)
+        execute(*args, **kwargs)
         raise CrashError
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, name, dying)
+        patched.setattr(merge, "execute_once", dying)
         with pytest.raises(CrashError):
             shop.write(shop.records(records), 0)
     shop.start()
@@ -164,12 +154,7 @@ def test_the_columns_of_the_order_may_become_wider(spark, tmp_path):
 
 
 @pytest.mark.slow("three MERGEs and a replay")
-@pytest.mark.parametrize(
-    "is_early", [False, pytest.param(True, marks=pytest.mark.thorough("a replay that finds nothing yet"))]
-)
-def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newer_one(
-    spark, tmp_path, is_early
-):
+def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newer_one(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
     text = "__debezium_unavailable_value"
 
@@ -180,8 +165,6 @@ def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newe
         shop.records([customer(2, 1, name="new", notes=text), customer(3, 2, name="old", notes=text)]), 0
     )
     assert shop.quarantined() == [(0, 2, "unavailable_value"), (0, 3, "unavailable_value")]
-    if is_early:
-        assert tl.replay_quarantine(spark, shop.settings).replayed == 0
     shop.write(
         shop.records([customer(1, 1, name="Ada", notes="long"), customer(4, 2, name="newer", notes="n")]), 1
     )
