@@ -71,21 +71,12 @@ def test_the_audit_accounts_for_each_record_of_debezium_and_finds_each_fault(spa
     assert faults(shop, records) == {"missing": 2, "doubled": 1}
 
 
-@pytest.mark.thorough("the faults one by one, and the table right after each")
-@pytest.mark.slow("a MERGE, and five audits")
-def test_the_audit_finds_each_fault_by_itself(spark, tmp_path):
+@pytest.mark.thorough("a further fault")
+@pytest.mark.slow("a MERGE, and an audit")
+def test_the_audit_finds_a_row_that_names_no_record(spark, tmp_path):
     shop, records = customers(spark, tmp_path)
-    right = counted(shop, records)
-    table = f"delta.`{shop.target.table}`"
-    for statement, expected in (
-        (f"DELETE FROM {table} WHERE id = 2", {"missing": 2}),
-        (f"INSERT INTO {table} SELECT * FROM {table} WHERE id = 4", {"doubled": 1}),
-        (f"UPDATE {table} SET _cdc.offset = -1 WHERE id = 4", {"missing": 1, "unknown": 1}),
-    ):
-        spark.sql(statement)
-        assert faults(shop, records) == expected
-        spark.sql(f"RESTORE {table} TO VERSION AS OF 1")
-    assert counted(shop, records) == right
+    spark.sql(f"UPDATE delta.`{shop.target.table}` SET _cdc.offset = -1 WHERE id = 4")
+    assert faults(shop, records) == {"missing": 1, "unknown": 1}
 
 
 @pytest.mark.thorough("a restart is tested in test_changes")
@@ -139,7 +130,7 @@ def test_the_audit_finds_each_change_in_a_table_of_all_versions(spark, tmp_path)
 
 
 @pytest.mark.thorough("further reasons of a missing row")
-@pytest.mark.slow("three MERGEs, and four audits")
+@pytest.mark.slow("three MERGEs, and three audits")
 def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, ROWS)
     records = [
@@ -151,7 +142,6 @@ def test_the_audit_knows_truncates_and_purged_deletions(spark, tmp_path):
         change(0, 2, 2, None, 6, "d"),
     ]
     shop.write(shop.records(records[:3]), 0)
-    assert counted(shop, records[:3]) == {"in_kafka": 3, "in_table": 3}
     assert counted(shop, records[:4])["missing"] == 1
     shop.write(shop.records(records[3:]), 1)
     right = counted(shop, records)
