@@ -167,20 +167,6 @@ def test_order_lines_follow_a_truncate_in_another_partition(spark, tmp_path):
     assert current == {(110, 1): 9}
 
 
-@pytest.mark.thorough("the changes of each form are tested by themselves")
-@pytest.mark.slow("two MERGEs")
-@pytest.mark.parametrize(("form", "order"), [("shopflat", ()), ("shoprew", ("__lsn",))])
-def test_customers_follow_flattened_rows(spark, tmp_path, form, order):
-    envelope, value, key = FORMS[form]
-    rows = read(spark, f"{form}.customers", value, key)
-    rules = {"keys": ("id",), "envelope": envelope, "sequence_by": order}
-    target = Target(spark, tmp_path, rows.schema, **rules).ensure()
-    target.target.write(rows, writer="w", batch_id=0)
-    assert target.current("id", "name", "level") == CUSTOMERS
-    assert {reason for _, reason in target.rejected()} == {"unavailable_value"}
-    assert {row["id"] for row in target.stored().where("_cdc.deleted").collect()} == {1, 3}
-
-
 def test_placeholders_are_found_in_each_type_that_has_one(spark):
     text = "__debezium_unavailable_value"
     # Java's UUID.nameUUIDFromBytes of the placeholder.
