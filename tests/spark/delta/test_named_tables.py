@@ -25,12 +25,9 @@ def schema(spark):
     spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
-THREE = pytest.param("three parts", marks=pytest.mark.thorough("a longer name"))
-
-
-@pytest.fixture(params=["two parts", THREE])
-def name(schema, request):
-    return f"{schema}.gps" if request.param == "two parts" else f"spark_catalog.{schema}.gps"
+@pytest.fixture
+def name(schema):
+    return f"{schema}.gps"
 
 
 @pytest.fixture
@@ -75,8 +72,9 @@ def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(s
     assert delta.columns(spark, name).names == ["id", "latitude", "note"]
 
 
-@pytest.mark.thorough("a further use of a name")
-def test_a_batch_is_merged_once_by_its_keys(spark, rows, name):
+@pytest.mark.thorough("a further use of a name, of three parts")
+def test_a_batch_is_merged_once_by_its_keys(spark, rows, schema):
+    name = f"spark_catalog.{schema}.gps"
     merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
     newer = local_rows(spark, [(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
     merge.merge_once(newer, name, ["id"], writer="q", batch_id=1)
