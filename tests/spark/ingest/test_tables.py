@@ -106,17 +106,6 @@ def offsets(spark, target):
     return sorted(row["offset"] for row in table), sorted(row["offset"] for row in bad)
 
 
-def versions(spark, target):
-    return delta.latest_version(spark, target.table), delta.latest_version(spark, target.quarantine)
-
-
-def restarted(target):
-    """The same pipeline after a crash: only the first batch after a start can be a repeated one."""
-    return replace(
-        with_schemas(target, registry=SchemaRegistry(target.schemas.registry.url)), start=uuid4().hex
-    )
-
-
 # One pipeline from its table's creation to its second run: what its tables hold, and their reports
 
 
@@ -223,24 +212,6 @@ def test_a_view_of_a_table_that_does_not_exist_names_the_command_to_run(spark, s
 
 
 # What else a batch may meet
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_batch_that_is_repeated_changes_nothing(spark, target, kafka_records, mixed):
-    registered_batch.write(target, kafka_records(mixed), 0)
-    before = versions(spark, target)
-    registered_batch.write(restarted(target), kafka_records(mixed), 0)
-    assert versions(spark, target) == before
-    assert offsets(spark, target) == ([0, 2], [1, 3, 4, 5])
-
-
-@pytest.mark.thorough("the same of Avro is tested in test_micro_batch")
-def test_a_new_checkpoint_never_looks_like_the_old_one(spark, target, kafka_records, mixed, tmp_path):
-    registered_batch.write(target, kafka_records(mixed), 0)
-    new_checkpoint(tmp_path / "second", "22222222-bbbb")
-    target = replace(restarted(target), checkpoint=str(tmp_path / "second"))
-    registered_batch.write(target, kafka_records(mixed), 0)
-    assert offsets(spark, target) == ([0, 0, 2, 2], [1, 1, 3, 3, 4, 4, 5, 5])
 
 
 # A whole query, from a static source: what it raises, and what it leaves
