@@ -30,14 +30,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 #: Every place at which a batch can be cut in two: around its three commits, and before Spark's commit file.
 STEPS = [f"{when} {commit}" for commit in ("table", "late", "quarantine") for when in ("before", "after")]
 STEPS.append("before Spark's commit file")
-#: Each at which the stores differ: nothing is written between one commit and the next.
-DIFFERENT_STEPS = [
-    "before table",
-    "after table",
-    "after late",
-    "after quarantine",
-    "before Spark's commit file",
-]
 #: Much longer than a start of Spark and a batch take, also on a busy machine.
 PATIENCE_SECONDS = 180
 #: As long as a batch takes; a kill comes so late at most.

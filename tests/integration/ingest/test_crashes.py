@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.programs.crash_run import DIFFERENT_STEPS, Ingest
+from tests.programs.crash_run import Ingest
 from tests.programs.crash_traffic import Traffic, audit_faults, committed, settings_for, wrong
 from topiclake.delta import table as delta
 
@@ -21,16 +21,10 @@ SEED = 20261121
     [
         pytest.param(["after table"], False, id="once"),
         pytest.param(
-            [*DIFFERENT_STEPS, "random"],
-            False,
-            id="at every step",
-            marks=pytest.mark.thorough("six kills in place of one"),
-        ),
-        pytest.param(
-            ["after table", "after late"],
+            ["after late", "before Spark's commit file", "random"],
             True,
-            id="transformed",
-            marks=pytest.mark.thorough("a repeated batch with a transform is tested in test_transform"),
+            id="further",
+            marks=pytest.mark.thorough("three kills in place of one, with a transform"),
         ),
     ],
 )
