@@ -420,7 +420,6 @@ FAULTS = (
         "",
         _TOPICS,
         "a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing",
-        only=("a topic without records",),
     ),
     Fault(
         "five requests to the registry at once",
