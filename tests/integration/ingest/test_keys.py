@@ -63,15 +63,11 @@ def test_a_key_of_text_is_a_column_and_a_wrong_one_is_in_quarantine(numbers):
 
 
 @FURTHER
-@pytest.mark.slow("two runs, an audit and a replay's view")
+@pytest.mark.slow("two runs")
 @pytest.mark.parametrize(
     ("values", "given", "sent", "expected", "detail"),
     [
         pytest.param(REGISTERED, *BINARY, id="registered-binary"),
-        pytest.param(REGISTERED, *STRING, id="registered-string"),
-        pytest.param(REGISTERED, *JSON, id="registered-json"),
-        pytest.param(DECLARED, *BINARY, id="declared-binary"),
-        pytest.param(DECLARED, *STRING, id="declared-string"),
         pytest.param(DECLARED, *JSON, id="declared-json"),
     ],
 )
@@ -82,7 +78,6 @@ def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
     value = right(numbers.register("a"), 1) if values is REGISTERED else b'{"n": 1}'
     send(numbers, (sent, value), (None, value), (NO_TEXT, value))
     numbers.ingested(settings)
-    assert tl.audit_ingest(numbers.spark, settings).ok
     assert keys(numbers)[:2] == [expected, None]
     if detail is None:
         assert keys(numbers)[2] == bytearray(NO_TEXT)
@@ -93,25 +88,20 @@ def test_a_key_without_a_schema_is_a_column_and_a_wrong_one_is_in_quarantine(
             numbers.ingested(numbers.settings(**values, **given, mode="FAILFAST"))
 
 
-@pytest.mark.thorough("three runs and two replays; test_replay tests each part")
-@pytest.mark.slow("three runs and two replays")
-@pytest.mark.parametrize(
-    "values",
-    [pytest.param(REGISTERED, id="registered"), pytest.param(DECLARED, id="declared", marks=FURTHER)],
-)
-def test_a_wrong_key_is_replayed_when_the_configuration_reads_it(numbers, values):
-    value = right(numbers.register("a"), 1) if values is REGISTERED else b'{"n": 1}'
+@pytest.mark.thorough("a run and a replay; test_replay tests each part")
+@pytest.mark.slow("a run and a replay")
+def test_a_wrong_key_is_replayed_when_the_configuration_reads_it(numbers):
+    value = right(numbers.register("a"), 1)
     send(numbers, (b'{"name": "seven"}', value))
-    strict = numbers.settings(**values, key="json", key_schema="id INT NOT NULL, name STRING")
+    strict = numbers.settings(**REGISTERED, key="json", key_schema="id INT NOT NULL, name STRING")
     numbers.ingested(strict)
-    assert tl.replay_quarantine(numbers.spark, strict).replayed == 0
     # The table has a struct as _key.
-    text = numbers.settings(**values, key="string")
+    text = numbers.settings(**REGISTERED, key="string")
     with pytest.raises(IngestError, match="_key is struct<id:int,name:string> in the table and would become"):
         tl.start_ingest(numbers.spark, text)
     with pytest.raises(IngestError, match="set key, key_schema and value_schema to what the table has"):
         tl.replay_quarantine(numbers.spark, text)
-    loose = numbers.settings(**values, key="json", key_schema="id INT, name STRING")
+    loose = numbers.settings(**REGISTERED, key="json", key_schema="id INT, name STRING")
     assert tl.replay_quarantine(numbers.spark, loose).replayed == 1
     assert keys(numbers) == [(None, "seven")]
 
@@ -146,4 +136,3 @@ def test_a_key_with_a_schema_is_a_column_whatever_values_are(numbers, key, schem
     ((offset, reason, detail),) = quarantined(numbers, settings)
     assert (offset, reason) == (2, "undecodable")
     assert detail.startswith("key: ")
-    assert tl.audit_ingest(numbers.spark, settings).ok
