@@ -403,7 +403,6 @@ FAULTS = (
         "for key, version in (listed | schemas).items()}",
         _VALUES,
         "a_schema_that_no_subject_lists_is_decided_once_for_rows_and_quarantine",
-        only=("once",),
     ),
     Fault(
         "a topic of several that lost records is paused",
