@@ -133,7 +133,6 @@ def several_states(spark, request):
     ("seed", "number_of_hits", "output_mode", "several_states"),
     [
         pytest.param(1, 140, "append", "true", id="append"),
-        pytest.param(1, 240, "append", "true", id="more", marks=pytest.mark.thorough("more batches")),
         pytest.param(2, 240, "update", "false", id="update", marks=pytest.mark.thorough("the other mode")),
     ],
     indirect=["several_states"],
