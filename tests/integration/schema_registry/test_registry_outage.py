@@ -132,16 +132,13 @@ def test_a_running_query_waits_for_its_registry_and_goes_on_by_itself(stream):
     stream.assert_audited()
 
 
-@pytest.mark.thorough("each way, in other spellings and for every request")
-@pytest.mark.slow("four queries at once, which catch up after the outage")
-@pytest.mark.parametrize(
-    "kinds", [pytest.param(EACH_WAY, id="each way"), pytest.param(FURTHER, id="further")]
-)
-def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embedded, spark, tmp_path, kinds):
+@pytest.mark.thorough("each way in other spellings, and for every request")
+@pytest.mark.slow("five queries at once, which catch up after the outage")
+def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embedded, spark, tmp_path):
     with ExitStack() as proxies:
         outages = [
             Outage(kind, *stream_behind_proxy(proxies, embedded[1], spark, tmp_path / kind.replace(" ", "_")))
-            for kind in kinds
+            for kind in FURTHER
         ]
         proxies.callback(stop_all, spark)
         for one in outages:
@@ -158,9 +155,7 @@ def test_running_queries_wait_for_their_registries_and_go_on_by_themselves(embed
             one.stream.await_rows(one.query)
             assert not one.stream.has_quarantine(), one.kind
             assert_asked_sparingly(one.proxy)
-            one.query.processAllAvailable()
             one.query.stop()
-            one.stream.assert_audited()
 
 
 @dataclass
@@ -181,7 +176,7 @@ class Outage:
         version = stream.registry.register(f"{stream.topic}-value", record(NUMBER, "second"))
         other = stream.registry.register(f"{stream.topic}-other", record(NUMBER, "of another subject"))
         # The known one last: a batch of its records alone needs no registry, and goes on as it should.
-        stream.send(*[version, other, stream.known] * 1000)
+        stream.send(*[version, other, stream.known] * 60)
 
     def assert_nothing_was_decoded(self):
         assert self.query.isActive, f"{self.kind}: {self.query.exception()}"
