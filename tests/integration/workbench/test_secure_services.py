@@ -121,10 +121,11 @@ def leaks(folder: Path, wanted: list[Secret], *, but: tuple[Path, ...] = ()) -> 
     spellings = [spelling for secret in wanted for spelling in secret.spellings]
     files = [file for file in folder.rglob("*") if file.is_file() and file not in but]
     assert files, f"nothing to look at in {folder}"
+    texts = ((file, os.fsencode(file) + b"\n" + file.read_bytes()) for file in files)
     return [
         str(file.relative_to(folder))
-        for file in files
-        if any(spelling in os.fsencode(file) + b"\n" + file.read_bytes() for spelling in spellings)
+        for file, text in texts
+        if any(spelling in text for spelling in spellings)
     ]
 
 
@@ -330,10 +331,6 @@ def test_javas_console_consumer_has_the_same_logins_and_certificates(project: Pr
     shown = succeeded(project.python("-m", "workbench", "consume", "gps", "-p", "env=azure", *options))
     fields = {"timestamp", "deviceId", "latitude", "longitude", "altitude", "speed"}
     assert [set(json.loads(line)) for line in shown.splitlines()] == [fields] * RECORDS
-    wrong = replace(project, changed=project.changed | {_variable("registry_password"): "wrong"})
-    refused = wrong.python("-m", "workbench", "consume", "gps", "-p", "env=azure", *options)
-    assert refused.returncode == 1
-    assert "the schema registry answered 401" in refused.stderr
 
 
 @pytest.mark.thorough("the same logins by the command line, in cold drivers")
