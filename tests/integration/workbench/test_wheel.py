@@ -54,16 +54,22 @@ def ran(command: list[str], user: Path, code: int = 0, **more: str) -> str:
     return done.stdout + done.stderr
 
 
-def installed(wheel: Path, extras: str, user: Path) -> Path:
-    """Return the programs of a new virtual environment with the wheel, in the versions of the lock."""
-    environment = user / "venv"
-    ran([sys.executable, "-m", "venv", str(environment)], user)
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the programs of a new virtual environment with the wheel, to which `user` adds the extras."""
+    folder = tmp_path_factory.mktemp("user")
+    ran([sys.executable, "-m", "venv", str(folder / "venv")], folder)
+    install(str(wheel), folder)
+    return folder / "venv" / "bin"
+
+
+def install(requirement: str, user: Path) -> None:
+    """Install a requirement in the user's virtual environment, in the versions of the lock."""
     constraints = user / "constraints.txt"
     locked = locked_packages(PROJECT / "requirements.txt")
     constraints.write_text("".join(f"{package.name}{package.specifier}\n" for package in locked))
-    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "-q", "--cache-dir", cache()]
-    ran([*pip, "-c", str(constraints), f"{wheel}{extras}"], user)
-    return environment / "bin"
+    pip = [str(user / "venv" / "bin" / "python"), "-m", "pip", "install", "-q", "--cache-dir", cache()]
+    ran([*pip, "-c", str(constraints), requirement], user)
 
 
 def cache() -> str:
@@ -104,11 +110,19 @@ def test_the_wheel_has_the_projects_files_and_no_secret(wheel: Path) -> None:
     assert len([name for name in names if name.endswith(".jar")]) == 3
 
 
+def test_without_extras_there_is_neither_spark_nor_jupyter(bare: Path, tmp_path: Path) -> None:
+    listed = ran([str(bare / "python"), "-m", "pip", "list", "--format=freeze"], tmp_path).lower()
+    assert not re.search(r"^(py4j|pyspark|delta-spark|jupyter\w*|ipykernel|sqlalchemy)==", listed, re.M)
+    assert ran([str(bare / "topiclake")], tmp_path, code=1).endswith(
+        "try: pip install 'topiclake[workbench]'\n"
+    )
+
+
 #: A busy process; it prints how long it took, divided by what it computed.
 LOOP = (
     "from time import perf_counter, process_time\n"
     "began, computed = perf_counter(), process_time()\n"
-    "sum(range(30_000_000))\n"
+    "sum(range(10_000_000))\n"
     "print((perf_counter() - began) / (process_time() - computed))"
 )
 
@@ -148,9 +162,10 @@ class User:
 
 
 @pytest.fixture(scope="module")
-def user(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    folder = tmp_path_factory.mktemp("user")
-    user = User(folder, installed(wheel, "[workbench]", folder))
+def user(wheel: Path, bare: Path) -> Iterator[User]:
+    folder = bare.parents[1]
+    install(f"{wheel}[workbench]", folder)
+    user = User(folder, bare)
     said = user.run("topiclake doctor", code=1)
     assert re.findall(r"^✗ .*", said, re.M) == [
         "✗ jars             not fetched yet; try: python -m workbench jars"
@@ -209,13 +224,7 @@ def gps_by_kafkajs(topic: str, addresses: Addresses) -> None:
 
 
 @pytest.mark.usefixtures("demo")
-@pytest.mark.parametrize(
-    ("pipeline", "send"),
-    [("orders", lambda topic, _: send_by_confluent_kafka(topic)), ("trips", gps_by_kafkajs)],
-)
 def test_the_commands_for_a_topic_run_outside_of_a_clone(
-    pipeline: str,
-    send: Callable[[str, Addresses], None],
     user: User,
     embedded: tuple[Home, Addresses],
     monkeypatch: pytest.MonkeyPatch,
@@ -227,11 +236,11 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
     seconds are divided by the measured slowdown. It is 1 on an idle machine, and the check is exact. On a
     busy one the check is weaker: a JVM has many threads, and loses less time than the loop of `slowdown`.
     """
-    topic = f"wheel.{pipeline}"
+    pipeline, topic = "trips", "wheel.trips"
     with monkeypatch.context() as sending:
         for name, value in embedded[1].environment().items():
             sending.setenv(name, value)
-        send(topic, embedded[1])
+        gps_by_kafkajs(topic, embedded[1])
     bootstrap, registry = embedded[1].kafka_bootstrap_servers, embedded[1].schema_registry_url
     del user.timed[1:]
     commands = [re.sub(r"\borders\b", pipeline, line) for line in page_commands("TOPIC", "your-topic.md")]
@@ -264,26 +273,3 @@ def test_one_command_carries_a_topic_into_a_table(
     output = user.run("topiclake ingest --topic wheel.short --into ./short", **services)
     assert "each of the 25 records that Kafka holds is in exactly one place" in output
     assert (user.folder / "short" / "wheel.short" / "_delta_log").is_dir()
-
-
-@pytest.mark.usefixtures("demo")
-def test_a_package_of_new_runs_and_passes_its_test(user: User) -> None:
-    """The package reads the demo's topic into a table of its own."""
-    user.run("topiclake up")
-    written = user.run("topiclake new my_gps --pipeline gps")
-    command = re.search(r"^next +(topiclake run .*)$", written, re.M)[1]
-    lake = (user.folder / "new").as_uri()
-    paths = f"-p table_path={lake}/gps -p checkpoint_path={lake}/_checkpoints/gps"
-    assert '"rows_written": 993' in user.run(f"{command} {paths}")
-    project = user.folder / ".local" / "share" / "topiclake" / "project"
-    user.run(f"pip install -q --cache-dir {cache()} pytest")
-    assert "1 passed" in user.run(f"python -m pytest -q -c {project / 'pyproject.toml'} {project / 'tests'}")
-
-
-def test_without_extras_there_is_neither_spark_nor_jupyter(wheel: Path, tmp_path: Path) -> None:
-    programs = installed(wheel, "", tmp_path)
-    listed = ran([str(programs / "python"), "-m", "pip", "list", "--format=freeze"], tmp_path).lower()
-    assert not re.search(r"^(py4j|pyspark|delta-spark|jupyter\w*|ipykernel|sqlalchemy)==", listed, re.M)
-    assert ran([str(programs / "topiclake")], tmp_path, code=1).endswith(
-        "try: pip install 'topiclake[workbench]'\n"
-    )
