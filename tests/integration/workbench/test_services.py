@@ -68,7 +68,7 @@ def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: 
     assert addresses(home) is None
     first = up(home)
     assert addresses(home) == first
-    assert run(home, "status").returncode == 0
+    assert {one.state for one in status(home)} == {"running"}
     produce(first, "events", b"before")
     schema_id = register(first, "events-value", SCHEMA)
 
