@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ class WarmJvm:
         folder: Where Spark keeps its files.
         project: The project, for its jars.
         variables: Of the environment, on top of this process's.
+        more: Settings of Spark, such as its master.
     """
 
     def __init__(
@@ -33,8 +35,9 @@ class WarmJvm:
         folder: Path,
         project: Path,
         variables: Mapping[str, str],
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        conf = local_conf(project / "jars") | quiet_conf(folder)
+        conf = local_conf(project / "jars") | quiet_conf(folder) | dict(more)
         with pytest.MonkeyPatch.context() as environment:
             # A time zone in which nobody's times would be right by chance.
             for name, value in ({"TZ": "America/New_York"} | dict(variables)).items():

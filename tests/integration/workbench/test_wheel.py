@@ -273,3 +273,17 @@ def test_one_command_carries_a_topic_into_a_table(
     output = user.run("topiclake ingest --topic wheel.short --into ./short", **services)
     assert "each of the 25 records that Kafka holds is in exactly one place" in output
     assert (user.folder / "short" / "wheel.short" / "_delta_log").is_dir()
+
+
+@pytest.mark.usefixtures("demo")
+def test_a_package_of_new_runs_and_passes_its_test(user: User) -> None:
+    """The package reads the demo's topic into a table of its own."""
+    user.run("topiclake up")
+    written = user.run("topiclake new my_gps --pipeline gps")
+    command = re.search(r"^next +(topiclake run .*)$", written, re.M)[1]
+    lake = (user.folder / "new").as_uri()
+    paths = f"-p table_path={lake}/gps -p checkpoint_path={lake}/_checkpoints/gps"
+    assert '"rows_written": 993' in user.run(f"{command} {paths}")
+    project = user.folder / ".local" / "share" / "topiclake" / "project"
+    user.run(f"pip install -q --cache-dir {cache()} pytest")
+    assert "1 passed" in user.run(f"python -m pytest -q -c {project / 'pyproject.toml'} {project / 'tests'}")
