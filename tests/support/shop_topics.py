@@ -116,6 +116,7 @@ def _applied(changes: list[Change], table: str) -> Iterator[tuple[Change, _Key, 
         if change.value["op"] in ("d", "t"):
             yield change, key, None
             continue
+        assert change.key is not None
         row: dict[str, Any] = columns | plain_row(change.value["after"])
         old = change.headers.get("__debezium.oldkey", change.key)
         before = last.get(tuple(old[name] for name in KEYS[table]), {})
