@@ -20,9 +20,13 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+import topiclake as tl
 from tests.support.environment import without_workbench
 from tests.support.waiting import wait_until
+from tests.support.warm_jvm import WarmJvm
 from topiclake.schema_registry.wire_format import frame
+from topiclake_examples.gps import publish_tracks
+from topiclake_examples.gps.tracks import Published
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.kernel.session import CLUSTER_SHARE
@@ -38,9 +42,11 @@ pytestmark = [
 
 PROJECT = Path(__file__).parents[3]
 MANIFEST = yaml.safe_load((PROJECT / "deploy" / "kubernetes" / "taxi-archive.yaml").read_text("utf-8"))
-BATCH_ROWS = 6_000
-#: In the project's own file: two batches.
+BATCH_ROWS = {"gps": 20_000, "taxi": 4_000}
+#: In the project's own file: three batches.
 TRIPS = 10_000
+#: Of 331 points each on average: three batches.
+DEVICES = 180
 PATIENCE_SECONDS = 240
 
 
@@ -98,6 +104,11 @@ class Cluster:
         command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
         return self.popen(command, self.exports())
 
+    def start_in(self, jvm: WarmJvm, notebook: str, **parameters: str) -> Run:
+        """The same in a JVM that is there."""
+        command = [sys.executable, "-m", "workbench", "run", *self.arguments(notebook, parameters)]
+        return self.popen(command, jvm.environment())
+
     def submit(self, notebook: str, properties: Path | None = None, **conf: str) -> Run:
         """Run it by spark-submit with the settings of a manifest, and those of `conf` over them."""
         settings = MANIFEST["spec"]["sparkConf"] | {
@@ -123,6 +134,14 @@ class Cluster:
             given = {name: value for name, value in given.items() if not name.endswith("_path")}
         options = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         return [str(self.project / "notebooks" / f"{notebook}.py"), *options]
+
+    def publish_tracks(self, devices: int) -> Published:
+        file = self.project / "data" / "gps_tracks.csv"
+        with pytest.MonkeyPatch.context() as variables:
+            for name, value in self.environment.items():
+                variables.setenv(name, value)
+            settings = tl.load_settings("gps", {"topic": self.parameters["topic"]})
+            return publish_tracks(settings, file, devices=devices)
 
     def popen(self, command: list[str], variables: dict[str, str]) -> Run:
         environment = self.environment | variables
@@ -151,20 +170,21 @@ class Cluster:
         """Where the workers keep what their executors had and said."""
         return [self.home.data / service.name for service in cluster(self.home)[1:]]
 
-    def is_writing(self, executor: psutil.Process) -> bool:
-        """Return whether an executor writes a file of data: it is in the middle of a task of a batch.
+    def file_being_written(self, executor: psutil.Process) -> str:
+        """The file of a table's data that an executor writes: it is in the middle of a task of a batch.
 
-        The file is a local one, which the task puts into the store when it closes the file.
+        On S3 that is a local one, which goes into the store when the task closes it.
         """
-        begin = f"{self.blocks}/s3ablock-"
+        begin = str(self.blocks / "s3ablock-") if self.blocks else f"{self.folder('table')}/part-"
         try:
-            return any(file.path.startswith(begin) for file in executor.open_files() if file.mode != "r")
+            found = (file for file in executor.open_files() if file.mode != "r")
+            return next((file.path for file in found if file.path.startswith(begin)), "")
         except psutil.Error:
-            return False
+            return ""
 
-    def stop_one_in_mid_task(self, running: Run) -> psutil.Process:
-        """Stop an executor (SIGSTOP) that is writing a data file, and return it."""
-        found: list[psutil.Process] = []
+    def stop_one_in_mid_task(self, running: Run) -> tuple[psutil.Process, str]:
+        """Stop an executor (SIGSTOP) that is writing a data file, and return both."""
+        found: list[tuple[psutil.Process, str]] = []
 
         def stopped_in_mid_task() -> bool:
             assert running.poll() is None, f"it ended by itself: {running.output()[-3000:]}"
@@ -172,8 +192,8 @@ class Cluster:
                 # Stopped before it is looked at: on a busy machine it would write a whole file meanwhile.
                 with suppress(psutil.NoSuchProcess):
                     executor.suspend()
-                    if self.is_writing(executor):
-                        found.append(executor)
+                    if file := self.file_being_written(executor):
+                        found.append((executor, file))
                         return True
                     executor.resume()
             return False
@@ -192,9 +212,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for notebook in (PROJECT / "notebooks").glob("*.py"):
         (folder / "notebooks" / notebook.name).symlink_to(notebook)
     shutil.copytree(PROJECT / "conf", folder / "conf")
-    for pipeline in ("taxi", "taxi_delta"):
+    for pipeline, rows in BATCH_ROWS.items():
         with (folder / "conf" / "pipelines" / f"{pipeline}.yaml").open("a", encoding="utf-8") as file:
-            file.write(f"max_offsets_per_trigger: {BATCH_ROWS}\n")
+            file.write(f"max_offsets_per_trigger: {rows}\n")
     return folder
 
 
@@ -266,6 +286,16 @@ def gateway(running: Cluster, pytestconfig: pytest.Config) -> Iterator[S3Gateway
     processes.stop(processes.marked(running.home, found.name))
 
 
+@pytest.fixture
+def jvm(running: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    """A driver's JVM, with one executor in each run."""
+    settings = {"spark.master": running.master(), **CLUSTER_SHARE, "spark.cores.max": "1"}
+    variables = running.environment | running.exports()
+    found = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, variables, settings)
+    yield found
+    found.stop()
+
+
 def files_with(text: str, *folders: Path) -> list[Path]:
     """The files, other than jars, that hold a text."""
     there = (file for folder in folders for file in folder.rglob("*") if file.is_file())
@@ -275,6 +305,48 @@ def files_with(text: str, *folders: Path) -> list[Path]:
 def processes_with(text: str) -> list[psutil.Process]:
     """The processes whose command lines, which are for everybody to read, hold a text."""
     return [one for one in psutil.process_iter(["cmdline"]) if text in " ".join(one.info["cmdline"] or [])]
+
+
+@pytest.mark.timeout(600)
+def test_the_taxi_notebooks_archive_each_trip_once_on_s3_though_an_executor_is_killed(
+    running: Cluster, gateway: S3Gateway, jvm: WarmJvm, tmp_path: Path
+) -> None:
+    blocks, events = tmp_path / "blocks", tmp_path / "events"
+    events.mkdir()
+    found = running.on_s3(gateway, blocks).of_topic("taxi-killed")
+    secret = found.environment["TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"]
+    sent = exit_value(found.start_in(jvm, "taxi_publish"))
+    assert (sent["records"], sent["partitions"]) == (TRIPS, 10)
+
+    # Beside the other archive, from which nothing is killed.
+    delta = found.of_topic("taxi-killed", "-delta")
+    into_delta = delta.start_in(jvm, "taxi_archive", pipeline="taxi_delta")
+    logged = {"eventLog_enabled": "true", "eventLog_compress": "false", "eventLog_dir": events.as_uri()}
+    run = found.submit("taxi_archive", **logged)
+    victim, _ = found.stop_one_in_mid_task(run)
+    # What opens the store came to it with its task, and not by what others may read.
+    assert victim in processes_with("CoarseGrainedExecutorBackend")
+    assert processes_with(secret) == []
+    assert secret not in victim.environ().values()
+    victim.kill()
+
+    done, folder = exit_value(run), found.folder("table")
+    assert (done["rows"], found.committed_batches()) == (TRIPS, 3)
+    # The kill hit a task: what it was writing is no part of the archive, nor of the store.
+    files = archived_files(folder)
+    assert files == {file.name for file in folder.glob("part-*")}
+    there = offsets(folder, files)
+    assert len(there) == len(set(there)) == TRIPS
+
+    done, folder = exit_value(into_delta), delta.folder("table")
+    assert (done["table"]["rows"], done["quarantined"]) == (TRIPS, {})
+    assert offsets(folder, data_files(folder)) == there
+
+    assert files_with("SparkListenerSQLExecutionStart", events)
+    # In what the workers keep, in logs, reports, events and the store itself; only its own file has the key.
+    kept = [found.home.folder / name for name in ("logs", "runs", "spark")]
+    leaks = files_with(secret, tmp_path, gateway.folder, *kept, *found.work_folders())
+    assert leaks == [gateway.folder / "key.json"]
 
 
 PROBE = """\
@@ -306,10 +378,6 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
 ) -> None:
     for name, source in (("probe", PROBE), ("parent", PARENT)):
         (running.project / "notebooks" / f"{name}.py").write_text(source)
-    guess = tmp_path / "guess.properties"
-    guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
-    # It tries for a minute.
-    stranger = running.submit("probe", properties=guess)
     python, java = exit_value(running.start("parent"))
     assert python == " ".join(sys.version.split())
     assert java.startswith("org.apache.spark.executor.CoarseGrainedExecutorBackend ")
@@ -322,63 +390,51 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
 
     # Another user of this machine cannot read the secret, and gets no executor.
     assert processes_with(Path(running.exports()[PROPERTIES_VARIABLE]).read_text("utf-8").split()[-1]) == []
+    guess = tmp_path / "guess.properties"
+    guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
+    stranger = running.submit("probe", properties=guess)
     assert "All masters are unresponsive" in stranger.output(PATIENCE_SECONDS)
     assert stranger.returncode != 0
 
 
 @pytest.mark.timeout(600)
-def test_the_taxi_notebooks_archive_each_trip_once_on_s3_though_executors_and_a_worker_are_killed(
-    running: Cluster, gateway: S3Gateway, tmp_path: Path
-) -> None:
+def test_killed_executors_and_workers_cost_no_record_and_double_none(running: Cluster) -> None:
     # The last one: a worker is killed.
-    blocks, events = tmp_path / "blocks", tmp_path / "events"
-    events.mkdir()
-    found = running.on_s3(gateway, blocks).of_topic("taxi-killed")
-    secret = found.environment["TOPICLAKE_SECRET_WORKBENCH_S3_SECRET_KEY"]
-    sent = exit_value(found.start("taxi_publish"))
-    assert (sent["records"], sent["partitions"]) == (TRIPS, 10)
+    found = running.of_topic("killed")
+    sent = found.publish_tracks(DEVICES)
+    produce(found, frame(sent.schema_id, b"truncated"))
+    run = found.start("gps_ingest")
 
-    logged = {"eventLog_enabled": "true", "eventLog_compress": "false", "eventLog_dir": events.as_uri()}
-    run = found.submit("taxi_archive", **logged)
-    victim = found.stop_one_in_mid_task(run)
-    # What opens the store came to it with its task, and not by what others may read.
-    assert victim in processes_with("CoarseGrainedExecutorBackend")
-    assert processes_with(secret) == []
-    assert secret not in victim.environ().values()
+    wait_until(lambda: found.committed_batches() or run.poll() is not None, PATIENCE_SECONDS)
+    executors = found.executors()
+    assert len(executors) == 2
+    assert [open_to_others(one) for one in [*executors, *found.workers()]] == [[]] * 4
+
+    victim, cut = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
     victim.kill()
+    # The worker starts another one, and the batch that was cut goes on.
+    wait_until(lambda: set(found.executors()) - set(executors), PATIENCE_SECONDS)
+    wait_until(lambda: found.committed_batches() >= begun or run.poll() is not None, PATIENCE_SECONDS)
 
-    done, folder = exit_value(run), found.folder("table")
-    assert (done["rows"], found.committed_batches()) == (TRIPS, 2)
-    # The kill hit a task: what it was writing is no part of the archive, nor of the store.
-    files = archived_files(folder)
-    assert files == {file.name for file in folder.glob("part-*")}
-    there = offsets(folder, files)
-    assert len(there) == len(set(there)) == TRIPS
-
-    delta = found.of_topic("taxi-killed", "-delta")
-    delta = replace(delta, parameters=delta.parameters | {"pipeline": "taxi_delta"})
-    produce(delta, frame(sent["schema_id"], b"truncated"))
-    run = delta.submit("taxi_archive")
-    victim = delta.stop_one_in_mid_task(run)
-    wait_until(lambda: len(delta.executors()) == 2, PATIENCE_SECONDS)
-    assert [open_to_others(one) for one in [*delta.executors(), *delta.workers()]] == [[]] * 4
-    begun = delta.begun_batches()
-    assert begun > delta.committed_batches()
+    victim, cut_too = found.stop_one_in_mid_task(run)
+    begun = found.begun_batches()
+    assert begun > found.committed_batches()
     victim.parent().kill()
     victim.kill()
 
-    done, folder = exit_value(run), delta.folder("table")
+    done = exit_value(run)
     assert [one.state for one in services.status(found.home, cluster(found.home))].count("crashed") == 1
-    assert delta.committed_batches() >= begun
+    assert found.committed_batches() >= begun
     # The reason of the record that does not decode comes from fastavro, so from Python on an executor.
-    assert (done["table"]["rows"], done["quarantined"]) == (TRIPS, {"undecodable": 1})
-    assert offsets(folder, data_files(folder)) == there
-    # On the worker that still runs.
-    report = exit_value(delta.submit("audit"))
-    assert (report["ok"], sum(one["in_table"] for one in report["partitions"])) == (True, TRIPS)
+    assert (done["rows_written"], done["quarantined"]) == (sent.records, {"undecodable": 1})
+    assert done["audit"]["findings"] == []
+    # Both kills hit tasks: what they were writing belongs to no commit.
+    assert not {Path(cut).name, Path(cut_too).name} & data_files(found.folder("table"))
+    there = offsets(found.folder("table"), data_files(found.folder("table")))
+    assert len(there) == len(set(there)) == sent.records
 
-    assert files_with("SparkListenerSQLExecutionStart", events)
-    # In what the workers keep, in logs, reports, events and the store itself; only its own file has the key.
-    kept = [found.home.folder / name for name in ("logs", "runs", "spark")]
-    leaks = files_with(secret, tmp_path, gateway.folder, *kept, *found.work_folders())
-    assert leaks == [gateway.folder / "key.json"]
+    # As a SparkApplication does it, on the worker that is left.
+    report = exit_value(found.submit("audit"))
+    assert (report["ok"], sum(one["in_table"] for one in report["partitions"])) == (True, sent.records)
