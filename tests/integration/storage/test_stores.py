@@ -292,7 +292,7 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     again = lake.run("notebooks/gps_ingest.py", *given)
     assert (again["table"]["rows"], again["quarantined"], again["audit"]["ok"]) == (2 * RECORDS, {}, True)
 
-    # A MERGE on S3 is tested beside six other writers.
+    # A MERGE on S3 is tested beside other writers.
     if store != "s3":
         check_cells(lake, given)
     assert lake.holds(store, "checkpoints/gps/commits/1")
