@@ -65,7 +65,7 @@ demo: setup  ## run the main job on real input, on embedded services
 test: setup  ## the tests that every change must pass (about seventeen minutes on two cores)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
-test-all: setup chromium databases prometheus  ## every test (over an hour on two cores; installs Debian packages as root)
+test-all: setup chromium databases prometheus  ## every test (about an hour on two cores; installs Debian packages as root)
 	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
 
 test-times: setup  ## the tests of the last run above 20 s, with the reason of each
