@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import psycopg
 import pytest
@@ -30,8 +31,7 @@ from workbench.services.postgres import Postgres
 from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[3]
-#: The connector of `up` has the third form, Avro.
-FORMS: tuple[Form, ...] = ("json_schema", "json")
+FORMS: tuple[Form, ...] = get_args(Form)
 LATEST = OffsetSpec.latest()
 LARGE = "n" * 3_000
 #: One change of each kind; the first group is there when the connectors start.
@@ -120,7 +120,7 @@ def test_changes_are_records_in_each_form_and_a_killed_connect_loses_none(home: 
     conninfo, connect = Postgres(home).conninfo(ports), KafkaConnect(home)
     create_shop(conninfo)
     execute(home, *BEFORE)
-    change_shop(conninfo, 60, kinds=INSERTS, keys=50)
+    change_shop(conninfo, 150, kinds=INSERTS, keys=50)
     for form in FORMS:
         assert connect.register(ports, form, connector_settings(form, form)) is None
     snapshot = {table: len(shop_rows(conninfo, table)) for table in TABLES}
@@ -129,9 +129,9 @@ def test_changes_are_records_in_each_form_and_a_killed_connect_loses_none(home: 
     execute(home, *AFTER)
     random_kinds = set(KINDS) - {"move_review", "add_customer_level"}
     with ThreadPoolExecutor(1) as threads:
-        load = threads.submit(change_shop, conninfo, 600, sessions=4, keys=50, kinds=random_kinds, seed=1)
-        last = lengths(addresses, CONNECTOR)
-        wait_until(lambda: lengths(addresses, CONNECTOR) != last, 60)
+        load = threads.submit(change_shop, conninfo, 1_500, sessions=4, keys=50, kinds=random_kinds, seed=1)
+        last = lengths(addresses, "avro")
+        wait_until(lambda: lengths(addresses, "avro") != last, 60)
         killed = pids["kafka-connect"]
         assert killed is not None
         os.kill(killed, signal.SIGKILL)
