@@ -17,6 +17,9 @@ ONLY_IN_ALL = ("thorough", "root")
 MARKS = ("slow", *ONLY_IN_ALL)
 #: The dearest files of a whole run, dearest first: a file stays on one worker, so these must not begin last.
 LONGEST_FIRST = (
+    "notebooks/test_guides.py",
+    "integration/workbench/test_wheel.py",
+    "notebooks/test_shop.py",
     "integration/storage/test_stores.py",
     "spark/ingest/test_micro_batch.py",
     "integration/workbench/test_cluster.py",
