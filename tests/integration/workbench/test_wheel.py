@@ -116,8 +116,9 @@ def test_without_extras_there_is_neither_spark_nor_jupyter(bare: Path, tmp_path:
     )
 
 
-#: The longest time of the demo and the commands of the page on an idle machine, in seconds.
-MOST_SECONDS = 120
+#: The longest time of the demo and the commands of the page on an idle machine, and with other workers of
+#: pytest, in seconds. A command uses both cores.
+MOST_SECONDS, MOST_BUSY_SECONDS = 120, 300
 
 
 @dataclass
@@ -218,8 +219,7 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
 ) -> None:
     """The commands of docs/your-topic.md, with the broker and the registry of somebody else.
 
-    Demo and commands take at most two minutes of an idle machine. Each worker of pytest uses its share of the
-    machine, so with two workers they may take twice as long.
+    Demo and commands need at most two minutes of an idle machine. That is exact without other workers (`-n 0`).
     """
     pipeline, topic = "trips", "wheel.trips"
     with monkeypatch.context() as sending:
@@ -240,8 +240,8 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
     assert "unknown_schema_id" in outputs[4]
     assert "5 rows; the table has 20 records" in outputs[5]
     assert (user.folder / "lake" / pipeline / "_delta_log").is_dir()
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    assert sum(user.timed) <= MOST_SECONDS * workers, user.timed
+    has_others = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
+    assert sum(user.timed) <= (MOST_BUSY_SECONDS if has_others else MOST_SECONDS), user.timed
 
 
 @pytest.mark.usefixtures("demo")
