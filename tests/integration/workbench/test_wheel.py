@@ -219,7 +219,7 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
 ) -> None:
     """The commands of docs/your-topic.md, with the broker and the registry of somebody else.
 
-    Demo and commands need at most two minutes of an idle machine. That is exact without other workers (`-n 0`).
+    Demo and commands need at most two minutes of an idle machine. To check that, run it with `-n 0`.
     """
     pipeline, topic = "trips", "wheel.trips"
     with monkeypatch.context() as sending:
