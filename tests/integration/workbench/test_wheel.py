@@ -211,7 +211,13 @@ def gps_by_kafkajs(topic: str, addresses: Addresses) -> None:
 
 
 @pytest.mark.usefixtures("demo")
+@pytest.mark.parametrize(
+    ("pipeline", "send"),
+    [("orders", lambda topic, _: send_by_confluent_kafka(topic)), ("trips", gps_by_kafkajs)],
+)
 def test_the_commands_for_a_topic_run_outside_of_a_clone(
+    pipeline: str,
+    send: Callable[[str, Addresses], None],
     user: User,
     embedded: tuple[Home, Addresses],
     monkeypatch: pytest.MonkeyPatch,
@@ -221,11 +227,11 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
 
     Demo and commands need at most two minutes of an idle machine. To check that, run it with `-n 0`.
     """
-    pipeline, topic = "trips", "wheel.trips"
+    topic = f"wheel.{pipeline}"
     with monkeypatch.context() as sending:
         for name, value in embedded[1].environment().items():
             sending.setenv(name, value)
-        gps_by_kafkajs(topic, embedded[1])
+        send(topic, embedded[1])
     bootstrap, registry = embedded[1].kafka_bootstrap_servers, embedded[1].schema_registry_url
     del user.timed[1:]
     commands = [re.sub(r"\borders\b", pipeline, line) for line in page_commands("TOPIC", "your-topic.md")]
