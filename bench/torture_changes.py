@@ -38,6 +38,7 @@ from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
 from topiclake_examples.shop import (
+    INSERTS,
     KINDS,
     TABLES,
     await_published,
@@ -101,6 +102,12 @@ def start_shuffled(home: Home) -> None:
     problem = KafkaConnect(home).register(home.load().ports, SHUFFLED, connector)
     if problem is not None:
         raise click.ClickException(f"Kafka Connect refuses the connector {SHUFFLED}: {problem}")
+
+
+def await_all_published(conninfo: str) -> None:
+    """Wait until both connectors have published what was committed before."""
+    for slot in (CONNECTOR, SHUFFLED):
+        await_published(conninfo, slot=slot)
 
 
 def torture(
@@ -214,12 +221,14 @@ def main(statements: int, kills: int, seed: int) -> None:
         conninfo = shop_conninfo(secret)
         start_shuffled(Home(scratch / "home", PROJECT))
         create_shop(conninfo)
+        # Each table has a topic before the first start.
+        change_shop(conninfo, SHOP_KEYS, kinds=INSERTS, keys=SHOP_KEYS, seed=seed)
+        await_all_published(conninfo)
         (folder := scratch / "lake").mkdir()
         spark, settings = start_spark(scratch), ingests(folder, batch=max(500, statements // 100))
         process = ChangeIngests(tuple(settings.values()), folder)
         torture(spark, settings, process, conninfo, statements, kills, random.Random(seed))
-        for slot in (CONNECTOR, SHUFFLED):
-            await_published(conninfo, slot=slot)
+        await_all_published(conninfo)
         process.drain()
         tl.replay_quarantine(spark, settings["shop_customers"])
         faults = list(differences(spark, settings, addresses, conninfo))
