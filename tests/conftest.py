@@ -22,7 +22,7 @@ from topiclake.session import local_session
 from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.host.java import SHORT_LIVED
+from workbench.host.java import LATE_COMPILED, SHORT_LIVED
 from workbench.kernel.session import SUBMITTED_VARIABLES
 from workbench.services import control as services
 from workbench.services.service import Addresses
@@ -35,17 +35,8 @@ CHROMIUM = "/usr/bin/chromium"
 
 # The JVMs that tests start are short-lived: the second compiler would cost more time than it saves. In the
 # session's own, which lives long, it saves time where code runs often. With Java's own thresholds it takes a
-# third of that JVM's CPU time (measured on test_micro_batch: 220 s of CPU; 190 s with these).
+# third of that JVM's CPU time (measured on test_micro_batch: 220 s of CPU; 190 s with LATE_COMPILED).
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
-LONG_LIVED = " ".join(
-    f"-XX:Tier4{threshold}Threshold={count}"
-    for threshold, count in (
-        ("Invocation", 30_000),
-        ("MinInvocation", 5_000),
-        ("Compile", 60_000),
-        ("BackEdge", 200_000),
-    )
-)
 # With the first compiler alone Java keeps 48 MB for compiled code, which sixteen notebooks in one JVM fill.
 os.environ.setdefault(JAVA_OPTIONS, f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=240m")
 
@@ -101,7 +92,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with pytest.MonkeyPatch.context() as of_jvm:
-        for name, value in {JAVA_OPTIONS: LONG_LIVED, **SHARED_JVM}.items():
+        for name, value in {JAVA_OPTIONS: " ".join(LATE_COMPILED), **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
         session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED | ONE_PARTITION)
     session.sparkContext.setLogLevel("OFF")

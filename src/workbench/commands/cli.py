@@ -25,6 +25,7 @@ from workbench.commands.topic_options import Request, make_request, require_no_o
 from workbench.host import processes
 from workbench.host.home import Home, folder_bytes
 from workbench.host.jars import fetch_jars
+from workbench.host.java import short_lived
 from workbench.host.parameters import parse_parameters
 from workbench.host.ports import HOST
 from workbench.jobs.background import stop_scheduler
@@ -165,9 +166,8 @@ def quarantine(action: str, pipeline: str, reason: str, assignments: tuple[str, 
     from workbench.commands.quarantine import KEYS, print_summary
 
     parameters = _parameters(assignments, pipeline) | {"action": action, "reason": reason}
-    _run_notebook(
-        "quarantine.py", parameters, KEYS, None if as_json else partial(print_summary, action=action)
-    )
+    show = None if as_json else partial(print_summary, action=action)
+    _run_notebook("quarantine.py", parameters, KEYS, show, reads_little=action != "replay")
 
 
 @cli.command()
@@ -282,7 +282,7 @@ def plan(context: click.Context, pipeline: str, assignments: tuple[str, ...], as
     from workbench.commands.plan import CHANGES, KEYS, print_plan
 
     show = None if as_json else print_plan
-    result = _run_notebook("plan.py", _parameters(assignments, pipeline), KEYS, show)
+    result = _run_notebook("plan.py", _parameters(assignments, pipeline), KEYS, show, reads_little=True)
     if result["has_changes"]:
         context.exit(CHANGES)
 
@@ -298,7 +298,7 @@ def show(pipeline: str, sql: str, limit: int, assignments: tuple[str, ...], as_j
     from workbench.commands.show import KEYS, print_rows
 
     parameters = _parameters(assignments, pipeline) | {"sql": sql, "limit": str(limit)}
-    _run_notebook("query.py", parameters, KEYS, None if as_json else print_rows)
+    _run_notebook("query.py", parameters, KEYS, None if as_json else print_rows, reads_little=not sql)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -441,14 +441,20 @@ def _run_notebook(
     parameters: Mapping[str, str],
     keys: Set[str],
     show: Callable[[Console, Mapping[str, Any]], None] | None,
+    *,
+    reads_little: bool = False,
 ) -> Mapping[str, Any]:
-    """Run a notebook of the project, print its exit value by `show` or as JSON, and return it."""
+    """Run a notebook of the project, print its exit value by `show` or as JSON, and return it.
+
+    One that reads little gets a JVM with a short life.
+    """
     from rich.console import Console
 
     from workbench.runner.run import run_for_value
 
     home = Home.find()
-    value = run_for_value(home.project / "notebooks" / notebook, parameters, home, keys)
+    environment = short_lived() if reads_little else {}
+    value = run_for_value(home.project / "notebooks" / notebook, parameters, home, keys, environment)
     if show is None:
         click.echo(json.dumps(value, indent=2))
     else:

@@ -20,7 +20,7 @@ from workbench.commands.activity import Activity
 from workbench.dashboard.serving import dashboard_during
 from workbench.host.home import Home
 from workbench.host.installation import clone
-from workbench.host.java import OPTIONS_VARIABLE, SHORT_LIVED, require_java
+from workbench.host.java import require_java, short_lived
 from workbench.services import control as services
 from workbench.services.service import Addresses
 
@@ -52,7 +52,7 @@ def run_demo(home: Home, activity: Activity) -> None:
     require_java()
     for name in (PUBLISH, INGEST):
         _notebook(home, name)
-    os.environ.setdefault(OPTIONS_VARIABLE, SHORT_LIVED)
+    os.environ.update(short_lived())
     with home.sole("demo"):
         began = all(service.state == "stopped" for service in services.status(home))
         console = Console()

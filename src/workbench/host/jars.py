@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,10 @@ from workbench.host.program_cache import OnProgress
 
 #: Names a settings file of Ivy, such as the one of `spark.jars.ivySettings`: a company's mirror.
 SETTINGS_VARIABLE = "WORKBENCH_IVY_SETTINGS"
+#: Makes the archive of Spark's classes in the folder of the jars.
+_ARCHIVER = "workbench.kernel.class_archive"
+#: In the folder of the jars: the archive exists, or could not be made. `make jars` writes the same file.
+_ARCHIVED = Path("target", ".archived")
 #: Size of all artifacts together, for the progress.
 TOTAL_MB = 210
 PROGRESS_SECONDS = 5.0
@@ -53,7 +58,8 @@ _DEPENDENCY = """\
 def fetch_jars(on_progress: OnProgress) -> Path:
     """Return the folder of the jars; fetch those of a wheel into the cache if it does not hold them.
 
-    The folder appears when all jars are in it and have their sums. A fetch continues an interrupted one.
+    The folder appears when all jars are in it and have their sums. Then Spark's classes are archived there,
+    which makes each start of Spark faster. A fetch continues an interrupted one.
 
     Args:
         on_progress: Is called with a line for each step that takes time.
@@ -63,15 +69,17 @@ def fetch_jars(on_progress: OnProgress) -> Path:
         StorageError: The cache cannot be written.
     """
     folder = jars_folder()
-    if clone() or folder.is_dir():
+    if clone() or (folder / _ARCHIVED).exists():
         return folder
     cache = cache_folder()
     problem = f"the jars cannot be written to {cache}"
-    with write_errors(problem, cache, "set XDG_CACHE_HOME=<a folder with 500 MB of room>"):
+    with write_errors(problem, cache, "set XDG_CACHE_HOME=<a folder with 700 MB of room>"):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _sole(cache / "jars.lock", on_progress):
             if not folder.is_dir():
                 _fetch(folder, cache / "ivy", on_progress)
+            if not (folder / _ARCHIVED).exists():
+                _archive_classes(folder, on_progress)
     return folder
 
 
@@ -117,6 +125,26 @@ def _fetch(folder: Path, ivy_folder: Path, on_progress: OnProgress) -> None:
     building.rename(folder)
     shutil.rmtree(ivy_folder)
     on_progress(f"the jars are in {folder}")
+
+
+def _archive_classes(folder: Path, on_progress: OnProgress) -> None:
+    """Archive Spark's classes. If that fails, Spark starts slower, and the jars can be used all the same."""
+    on_progress("archiving the classes of Spark, for faster starts (once, about a minute)")
+    archived, log = folder / _ARCHIVED, folder / "target" / "archive.log"
+    archived.parent.mkdir(exist_ok=True)
+    with log.open("wb") as output:
+        # It inherits the lock, as Ivy does.
+        done = subprocess.run(
+            [sys.executable, "-m", _ARCHIVER, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            close_fds=False,
+            check=False,
+        )
+    if done.returncode:
+        on_progress(f"the classes could not be archived, so Spark starts slower (log: {log})")
+    archived.touch()
 
 
 def _unpack(archive: Path, folder: Path, below: str, sums: Mapping[str, str]) -> None:

@@ -17,6 +17,14 @@ MINIMUM = 17
 OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
 #: For a JVM with a short life, in which the second compiler's work would not pay.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+#: Thresholds of the second compiler, six times Java's own. A command with a few thousand records stays below
+#: them. A long drain passes them in its first seconds.
+LATE_COMPILED = (
+    "-XX:Tier4InvocationThreshold=30000",
+    "-XX:Tier4MinInvocationThreshold=5000",
+    "-XX:Tier4CompileThreshold=60000",
+    "-XX:Tier4BackEdgeThreshold=200000",
+)
 REMEDY = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 
 
@@ -68,6 +76,11 @@ def _unfit(problem: str, **fields: str) -> PlatformError:
 def more_options() -> list[str]:
     """Return the options that the environment holds for each JVM."""
     return shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
+
+
+def short_lived() -> dict[str, str]:
+    """Return the environment of JVMs with a short life; the user's own options win over SHORT_LIVED."""
+    return {OPTIONS_VARIABLE: shlex.join([SHORT_LIVED, *more_options()])}
 
 
 def _version_text(java: Path) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from topiclake.session import local_session, spark_conf
 from workbench.dbutils import dbfs
-from workbench.host.java import more_options
+from workbench.host.java import LATE_COMPILED, more_options
 from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.services.spark_cluster import (
     MASTER_VARIABLE,
@@ -203,7 +203,7 @@ def prepare_environment(home_folder: Path) -> None:
     log = f"-Dlog4j2.configurationFile={settings.absolute().as_uri()}"
     store = shlex.split(os.environ.get(JAVA_OPTIONS_VARIABLE, ""))
     derby = f"-Dderby.stream.error.file={(logs / 'derby.log').absolute()}"
-    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, derby, *store, *more_options()])
+    os.environ["SPARK_SUBMIT_OPTS"] = shlex.join([log, derby, *LATE_COMPILED, *store, *more_options()])
 
 
 @contextmanager

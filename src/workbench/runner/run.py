@@ -26,8 +26,11 @@ def run_with_services(
     home: Home,
     console: Console | None = None,
     cell_seconds: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> NotebookRun:
     """Run a notebook that finds the running services by their variables; a variable that is set stays.
+
+    Its process gets the variables of `environment`, too.
 
     Raises:
         TopiclakeError: Java is missing, or the notebook failed.
@@ -36,19 +39,23 @@ def run_with_services(
     home.prepare()
     fetch_jars((console or Console()).print)
     handed = HandedOn.load()
-    environment = services.environment(home)
+    variables = {**services.environment(home), **(environment or {})}
     from workbench.runner.runner import run_notebook
 
     all_parameters = {**parameters, **handed.parameters}
     return run_notebook(
-        notebook.absolute(), all_parameters, home, environment, console, cell_seconds, secrets=handed.secrets
+        notebook.absolute(), all_parameters, home, variables, console, cell_seconds, secrets=handed.secrets
     )
 
 
 def run_for_value(
-    notebook: Path, parameters: Mapping[str, str], home: Home, keys: Set[str]
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    keys: Set[str],
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Run a notebook and return its exit value, a JSON object with at least `keys`.
+    """Run a notebook as `run_with_services` does; return its exit value, an object with at least `keys`.
 
     Its progress goes to standard error, so that standard output carries the value only.
 
@@ -56,7 +63,9 @@ def run_for_value(
         TopiclakeError: The notebook failed, as in `run_with_services`.
         IngestError: It ended with another value.
     """
-    return value_of(run_with_services(notebook, parameters, home, Console(stderr=True)), notebook, keys)
+    console = Console(stderr=True)
+    run = run_with_services(notebook, parameters, home, console, environment=environment)
+    return value_of(run, notebook, keys)
 
 
 def value_of(run: NotebookRun, notebook: Path, keys: Set[str]) -> dict[str, Any]:

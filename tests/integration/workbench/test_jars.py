@@ -163,8 +163,15 @@ def test_the_jars_are_fetched_once_and_nothing_that_the_lock_does_not_name(
     }
     assert not (folder / "schema-registry" / "target" / "registry" / "meta").exists()
     assert sorted(mirror.asked) == sorted([A, B, APP])
+    # These jars are not those of Spark, whose classes cannot be archived.
+    log = folder / "target" / "archive.log"
+    assert said[-2].startswith("archiving the classes of Spark")
+    assert said[-1] == f"the classes could not be archived, so Spark starts slower (log: {log})"
+    assert "Spark's jars are not in" in log.read_text()
 
-    assert fetch() == folder
+    lines = len(said)
+    assert jars.fetch_jars(said.append) == folder
+    assert len(said) == lines
     assert len(mirror.asked) == 3
     assert sorted(path.name for path in cache.iterdir()) == [folder.name, "jars.lock"]
 

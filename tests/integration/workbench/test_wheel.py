@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.environment import without_workbench
 from tests.support.orders_topic import page_commands, send_by_confluent_kafka, send_by_kafkajs
+from topiclake.session import CLASS_ARCHIVE
 from workbench.commands.doctor import locked_packages
 from workbench.host.home import Home
 from workbench.services.service import Addresses
@@ -157,7 +158,8 @@ def user(wheel: Path, bare: Path) -> Iterator[User]:
     assert re.findall(r"^✗ .*", said, re.M) == [
         "✗ jars             not fetched yet; try: python -m workbench jars"
     ]
-    user.run("topiclake jars")
+    folder = Path(user.run("topiclake jars").splitlines()[-1])
+    assert (folder / CLASS_ARCHIVE).is_file()
     yield user
     user.run("topiclake down")
 

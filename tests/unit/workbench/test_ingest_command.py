@@ -56,8 +56,8 @@ def asked(monkeypatch):
     """Return the runs of notebooks that the command asked for; none takes place."""
     asked = []
 
-    def run_for_value(notebook, parameters, _home, keys):
-        asked.append((notebook.name, parameters, keys))
+    def run_for_value(notebook, parameters, _home, keys, environment):
+        asked.append((notebook.name, parameters, keys, environment))
         return RUN
 
     monkeypatch.setattr(run, "run_for_value", run_for_value)
@@ -67,12 +67,12 @@ def asked(monkeypatch):
 def test_the_command_runs_the_notebook_of_all_pipelines(asked, capsys):
     assert main(["ingest", "orders", "-p", "trigger=availableNow", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == RUN
-    assert asked == [("ingest.py", {"trigger": "availableNow", "pipeline": "orders"}, KEYS)]
+    assert asked == [("ingest.py", {"trigger": "availableNow", "pipeline": "orders"}, KEYS, {})]
 
 
 def test_the_environment_is_a_parameter_of_the_run(asked):
     assert main(["ingest", "gps", "--env", "s3", "--topic", "gps", "--json"]) == 0
-    assert asked == [("ingest.py", {"env": "s3", "pipeline": "gps"}, KEYS)]
+    assert asked == [("ingest.py", {"env": "s3", "pipeline": "gps"}, KEYS, {})]
     assert main(["ingest", "gps", "--env", "s3", "-p", "env=azure"]) != 0
     assert len(asked) == 1
 
@@ -109,7 +109,7 @@ def test_a_topic_without_a_pipeline_gets_one_first(asked, monkeypatch, capsys):
     assert main(["ingest", "--topic", "shop.orders", "--into", "./lake", "--json"]) == 0
     # The configuration precedes the run, and nothing of it is on standard output.
     assert steps == [(Request("shop.orders", "shop.orders", into="./lake"), [])]
-    assert asked == [("ingest.py", {"pipeline": "shop.orders"}, KEYS)]
+    assert asked == [("ingest.py", {"pipeline": "shop.orders"}, KEYS, {})]
     output = capsys.readouterr()
     assert json.loads(output.out) == RUN
     assert "25 records in 3 partitions" in output.err

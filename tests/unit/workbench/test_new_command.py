@@ -73,6 +73,16 @@ def test_a_name_that_cannot_be_used_is_refused(home, package, pipeline, sentence
     assert files(home) == before
 
 
+def test_the_name_of_a_notebook_is_refused_since_it_would_hide_the_package(home):
+    notebook = home.project / "notebooks" / "plan.py"
+    notebook.parent.mkdir()
+    notebook.touch()
+    before = files(home)
+    with pytest.raises(ConfigError, match=f"the name plan is taken: {notebook}"):
+        create_package(home, "plan", "orders")
+    assert files(home) == before
+
+
 def test_without_a_name_the_only_pipeline_that_is_no_example_is_used(home):
     pipelines = home.project / "conf" / "pipelines"
     (pipelines / "gps.yaml").write_text("topic: gps\n")

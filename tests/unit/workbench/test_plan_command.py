@@ -8,6 +8,7 @@ from rich.console import Console
 
 from workbench.commands.cli import main
 from workbench.commands.plan import KEYS, print_plan
+from workbench.host.java import short_lived
 from workbench.runner import run
 
 PLAN = {
@@ -76,14 +77,14 @@ def test_a_first_run_takes_a_time_that_nobody_knows():
 def test_the_exit_code_says_whether_there_is_something_to_do(plan, code, monkeypatch, capsys):
     asked = []
 
-    def run_for_value(notebook, parameters, _home, keys):
-        asked.append((notebook.name, parameters, keys))
+    def run_for_value(notebook, parameters, _home, keys, environment):
+        asked.append((notebook.name, parameters, keys, environment))
         return plan
 
     monkeypatch.setattr(run, "run_for_value", run_for_value)
     assert main(["plan", "orders", "-p", "env=s3", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == plan
-    assert asked == [("plan.py", {"env": "s3", "pipeline": "orders"}, KEYS)]
+    assert asked == [("plan.py", {"env": "s3", "pipeline": "orders"}, KEYS, short_lived())]
 
 
 @pytest.mark.parametrize("arguments", [[], ["gps", "--nope"], ["gps", "-p", "x"]])
