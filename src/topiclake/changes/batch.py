@@ -81,7 +81,7 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))
         if last is not None:
             changes = changes.where(last.precedes())
-        rejected = prepared.where(~is_valid)
+        rejected, rejections = prepared.where(~is_valid), counts.rejected
         if counts.moved:
             changes = caches.enter_context(cached(unavailable.moved(changes, table, rules, order)))
         if rules.has_versions:
@@ -95,12 +95,14 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
                 changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0
             )
         if counts.unavailable:
-            rejected = rejected.unionByName(unresolved(unknown))
-        merged, bad = (caches.enter_context(cached(each)) for each in (result, rejected))
+            rejected = caches.enter_context(cached(rejected.unionByName(unresolved(unknown))))
+            rejections = rejected.count()
+        merged = caches.enter_context(cached(result))
         truncate = last if last is not None and last.is_new else None
         # A correction of versions has the columns of changes, and none of them.
+        nothing = changes.limit(0)
         yield Changes(
-            path, rules, order, table, version, counts, changes.limit(0), merged, truncate, bad, bad.count()
+            path, rules, order, table, version, counts, nothing, merged, truncate, rejected, rejections
         )
 
 

@@ -21,6 +21,7 @@ class Counts:
         rows: Number of its rows.
         skipped: Number of rows that are no change, such as heartbeats.
         truncates: Number of truncates, rejected ones not included.
+        rejected: Number of changes with a reason.
         unavailable: Number of changes with an unavailable value.
         moved: Number of those whose primary key has changed.
         offsets: First and last offset by partition, if the rows have a position in Kafka.
@@ -29,6 +30,7 @@ class Counts:
     rows: int
     skipped: int
     truncates: int
+    rejected: int
     unavailable: int
     moved: int
     offsets: Mapping[str, tuple[int, int]]
@@ -47,13 +49,13 @@ class Counts:
             F.count("*"),
             F.count_if(is_valid & (F.col(OPERATION_FIELD) == SKIP)),
             F.count_if(is_valid & (F.col(OPERATION_FIELD) == TRUNCATE)),
+            F.count_if(~is_valid),
             F.count_if(is_incomplete),
             F.count_if(is_incomplete & F.col(OLD_KEY).isNotNull()) if has_old_keys else F.lit(0),
         )
         grouped = prepared.groupBy(partition.alias("partition"))
         found = grouped.agg(*counts, F.min(offset), F.max(offset)).collect()
-        rows, skipped, truncates, incomplete, moved = (
-            sum(row[column] for row in found) for column in range(1, 6)
-        )
-        offsets = {str(row[0]): (row[6], row[7]) for row in found if row[0] is not None}
-        return cls(rows, skipped, truncates, incomplete, moved, offsets)
+        # In the order of the fields.
+        sums = (sum(row[column] for row in found) for column in range(1, 1 + len(counts)))
+        offsets = {str(row[0]): (row[-2], row[-1]) for row in found if row[0] is not None}
+        return cls(*sums, offsets=offsets)
