@@ -75,6 +75,8 @@ SECRET_NAMES = (
 #: Number of tables over files whose lists of files Spark caches. With 0 each query lists the files again, and
 #: sees the rows that a stream has written since.
 FILE_LIST_CACHE_SIZE = "spark.sql.filesourceTableRelationCacheSize"
+#: Number of compiled classes that Spark keeps.
+CODE_CACHE_SIZE = "spark.sql.codegen.cache.maxEntries"
 
 #: Stores whose credential may be renewed while they are used.
 RENEWABLE = ("wasb", "wasbs", "abfs", "abfss", "s3a")
@@ -127,9 +129,9 @@ def spark_conf() -> dict[str, str]:
         # Delta spreads its own state over 50 tasks by default: two seconds a batch on two cores.
         "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
         "spark.sql.shuffle.partitions": str(cores),
-        # Spark keeps 100 compiled classes by default. A micro-batch of ours needs more than that, so each one
-        # would compile its classes again, and run them before the JVM has optimized them.
-        "spark.sql.codegen.cache.maxEntries": "1000",
+        # A micro-batch needs more compiled classes than Spark's default of 100. Each batch would compile its
+        # classes again, and run them before the JVM has optimized them.
+        CODE_CACHE_SIZE: "1000",
         # By default Delta's VACUUM lists folders by 10,000 tasks: 31 s for a small table, and 2.5 s with few.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         "spark.sql.session.timeZone": "UTC",

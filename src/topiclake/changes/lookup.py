@@ -13,6 +13,10 @@ from topiclake.delta.table import quoted
 
 #: Types of keys by which Delta skips files.
 _RANGED = ("tinyint", "smallint", "int", "bigint", "date", "string")
+#: Bits of the whole numbers among them.
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+#: The ends of a range of numbers have steps of about this share of its width.
+_STEPS = 16
 #: Most keys that each executor gets whole.
 _MOST_BROADCAST = 500_000
 
@@ -40,7 +44,10 @@ def within(
     conditions = []
     for key, least, greatest in zip(_ranged(schema, keys), values[::2], values[1::2], strict=True):
         if least is not None and greatest is not None:
-            least, greatest = (literals.literal(end, schema[key].dataType) for end in (least, greatest))
+            kind = schema[key].dataType
+            least, greatest = (
+                literals.literal(end, kind) for end in _rounded(least, greatest, kind.simpleString())
+            )
             conditions.append(f"{alias}{quoted(key)} BETWEEN {least} AND {greatest}")
     return conditions
 
@@ -60,6 +67,19 @@ def stored(table: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFram
     few = F.broadcast(distinct) if number <= _MOST_BROADCAST else distinct
     # The table may have them in another case.
     return table.join(few, list(keys), "left_semi").withColumnsRenamed({key: key for key in keys})
+
+
+def _rounded(least: str, greatest: str, kind: str) -> tuple[str, str]:
+    """Return the ends of a somewhat wider range of numbers, which are the same for most batches.
+
+    Spark would compile the MERGE again for each batch: its code has numbers as constants.
+    """
+    if kind not in _BITS:
+        return least, greatest
+    first, last = int(least), int(greatest)
+    step = 1 << ((last - first) // _STEPS).bit_length()
+    most = 1 << _BITS[kind] - 1
+    return str(max(first // step * step, -most)), str(min(last // step * step + step, most) - 1)
 
 
 def _ranged(schema: StructType, keys: Sequence[str]) -> list[str]:
