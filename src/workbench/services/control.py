@@ -202,8 +202,10 @@ def _await(
     while waiting:
         running = processes.running(home)
         for service in tuple(waiting):
-            if service.name not in running:
-                raise _start_error(home, service, started.get(service.name))
+            process = started.get(service.name)
+            # While a process executes another program, as `unshare` does, the kernel hides its environment.
+            if service.name not in running and (process is None or process.poll() is not None):
+                raise _start_error(home, service, process)
             if service.problem(state.ports) is None:
                 waiting.remove(service)
                 seconds = time.monotonic() - begin

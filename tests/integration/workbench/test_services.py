@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,8 +26,9 @@ from tests.support.waiting import wait_until
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host import processes
 from workbench.host.home import Home
+from workbench.host.java import Java
 from workbench.services.control import addresses, default_services, down, exported, start_services, status, up
-from workbench.services.service import Addresses
+from workbench.services.service import Addresses, Service
 from workbench.services.spark_cluster import SparkMaster, SparkWorker
 
 PROJECT = Path(__file__).parents[3]
@@ -164,6 +167,45 @@ def test_a_broker_that_cannot_start_is_named_with_its_exit_code_log_and_error(ho
     assert str(home.log("kafka")) in message
     assert message.endswith("try: python -m workbench logs kafka [TL-PLATFORM-001]")
     assert home.load().processes == []
+
+
+#: Runs without the marks of a service for a while, as a process does between two programs.
+HIDING = """
+import json, os, sys, time
+port, folder, variables = sys.argv[1:]
+time.sleep(1)
+command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, port]
+os.execve(sys.executable, command, json.loads(variables))
+"""
+
+
+@dataclass(frozen=True)
+class HidingService(Service):
+    """A server whose process has no environment for its first second."""
+
+    name = "hiding"
+    port_names = ("hiding",)
+
+    def address(self, ports: Mapping[str, int]) -> str:
+        return f"http://127.0.0.1:{ports['hiding']}"
+
+    def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
+        variables = os.environ | processes.marks(self.home, self.name)
+        given = [str(ports["hiding"]), str(self.folder), json.dumps(variables)]
+        return ["/usr/bin/env", "-i", sys.executable, "-c", HIDING, *given]
+
+    def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
+        try:
+            requests.get(self.address(ports), timeout=seconds).raise_for_status()
+        except requests.RequestException as error:
+            return str(error)
+        return None
+
+
+def test_a_service_that_executes_another_program_while_it_starts_is_waited_for(home: Home) -> None:
+    service = HidingService(home)
+    assert start_services(home, [service]) == {"hiding": service.address(home.load().ports)}
+    assert set(processes.running(home)) == {"hiding"}
 
 
 def test_a_setting_that_kafka_refuses_is_named(home: Home) -> None:

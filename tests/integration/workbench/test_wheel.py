@@ -158,7 +158,7 @@ def user(wheel: Path, bare: Path) -> Iterator[User]:
     assert re.findall(r"^✗ .*", said, re.M) == [
         "✗ jars             not fetched yet; try: python -m workbench jars"
     ]
-    folder = Path(user.run("topiclake jars").splitlines()[-1])
+    folder = Path(user.run("topiclake jars").splitlines()[0])
     assert (folder / CLASS_ARCHIVE).is_file()
     yield user
     user.run("topiclake down")
