@@ -58,4 +58,4 @@ class Counts:
         # In the order of the fields.
         sums = (sum(row[column] for row in found) for column in range(1, 1 + len(counts)))
         offsets = {str(row[0]): (row[-2], row[-1]) for row in found if row[0] is not None}
-        return cls(*sums, offsets=offsets)
+        return cls(*sums, offsets)
