@@ -55,7 +55,8 @@ class Counts:
         )
         grouped = prepared.groupBy(partition.alias("partition"))
         found = grouped.agg(*counts, F.min(offset), F.max(offset)).collect()
-        # In the order of the fields.
-        sums = (sum(row[column] for row in found) for column in range(1, 1 + len(counts)))
+        rows, skipped, truncates, rejected, incomplete, moved = (
+            sum(row[column] for row in found) for column in range(1, 1 + len(counts))
+        )
         offsets = {str(row[0]): (row[-2], row[-1]) for row in found if row[0] is not None}
-        return cls(*sums, offsets)
+        return cls(rows, skipped, truncates, rejected, incomplete, moved, offsets)
