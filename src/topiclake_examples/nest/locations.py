@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import topiclake as tl
+from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 
@@ -36,14 +36,14 @@ def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
         StorageError: No location has come yet.
     """
     path = tl.table_path(settings)
-    if not DeltaTable.isDeltaTable(spark, path):
+    if not delta.is_table(spark, path):
         raise StorageError(
             f"topic {settings.pipeline.topic} has delivered no location yet: there is no table {path}",
             "python -m workbench run notebooks/nest_publish.py",
             topic=settings.pipeline.topic,
             table=path,
         )
-    lines = spark.read.format("delta").load(path)
+    lines = delta.read(spark, path)
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
     locations = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
     locations.createOrReplaceTempView(settings.pipeline.view)
