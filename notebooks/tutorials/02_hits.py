@@ -362,12 +362,12 @@ assert batches.agg(F.sum("records")).first()[0] == sent
 # COMMAND ----------
 
 # DBTITLE 1,The folder
-display(dbutils.fs.ls(files_path))
+display(dbutils.fs.ls(run.located("files")))
 
 # COMMAND ----------
 
 # DBTITLE 1,The folder of a zip code
-display(dbutils.fs.ls(f"{files_path}/zip=00501"))
+display(dbutils.fs.ls(run.located("files/zip=00501")))
 
 # COMMAND ----------
 

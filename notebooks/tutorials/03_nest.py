@@ -447,7 +447,7 @@ to_parquet = tl.start_files(
 tl.await_caught_up(to_parquet, trigger)
 spark.sql("DROP TABLE IF EXISTS tutorial_nest")
 tl.create_files_table(spark, settings, path=f"{folder}/parquet", name="tutorial_nest", columns=dated.schema)
-display(dbutils.fs.ls(f"{folder}/parquet"))
+display(dbutils.fs.ls(run.located("parquet")))
 
 # COMMAND ----------
 
