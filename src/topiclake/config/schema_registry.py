@@ -49,7 +49,7 @@ class SchemaRegistrySettings(Section):
     retry_seconds: Annotated[float, Field(ge=0)] = 300
     #: How long a micro-batch asks again for an id that the registry does not know, before its records go to
     #: quarantine. Raise it when a follower of the registry lags for longer.
-    new_id_seconds: Annotated[float, Field(ge=0)] = 10
+    new_id_seconds: Annotated[float, Field(ge=0)] = 3
 
     @model_validator(mode="after")
     def _check_login(self) -> SchemaRegistrySettings:
