@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from topiclake.session import ARCHIVE_OPTIONS, CLASS_ARCHIVE, spark_conf
-from workbench.kernel.session import NotebookSession
+from workbench.kernel.session import SUBMITTED_VARIABLES, NotebookSession
+from workbench.services.spark_cluster import MASTER_VARIABLE
 
 
 def main(jars_folder: Path) -> None:
@@ -22,6 +23,9 @@ def main(jars_folder: Path) -> None:
     jars_folder = jars_folder.resolve()
     archive = jars_folder / CLASS_ARCHIVE
     archive.unlink(missing_ok=True)
+    # A JVM of its own, and no cluster: the JVM that ends is the one that is archived.
+    for name in (*SUBMITTED_VARIABLES, MASTER_VARIABLE):
+        os.environ.pop(name, None)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
         folder, draft = Path(name), Path(name) / archive.name
         session = NotebookSession("class-archive", folder, jars_folder, conf=_dumping(draft))

@@ -21,6 +21,7 @@ from tests.support.orders_topic import page_commands, send_by_confluent_kafka, s
 from topiclake.session import CLASS_ARCHIVE
 from workbench.commands.doctor import locked_packages
 from workbench.host.home import Home
+from workbench.kernel.session import SUBMITTED_VARIABLES
 from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).parents[3]
@@ -158,7 +159,9 @@ def user(wheel: Path, bare: Path) -> Iterator[User]:
     assert re.findall(r"^✗ .*", said, re.M) == [
         "✗ jars             not fetched yet; try: python -m workbench jars"
     ]
-    folder = Path(user.run("topiclake jars").splitlines()[0])
+    # As in a program of spark-submit, whose JVM is not the one that archives its classes.
+    submitted = dict.fromkeys(SUBMITTED_VARIABLES, "1")
+    folder = Path(user.run("topiclake jars", **submitted).splitlines()[0])
     assert (folder / CLASS_ARCHIVE).is_file()
     yield user
     user.run("topiclake down")
