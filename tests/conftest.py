@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support import selection
+from tests.support.connect import ConnectServer
 from tests.support.environment import quiet_conf
 from tests.support.running import Running
 from tests.support.warm_jvm import WarmJvm
@@ -23,7 +24,7 @@ from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.java import LATE_COMPILED, SHORT_LIVED
-from workbench.kernel.session import SUBMITTED_VARIABLES
+from workbench.kernel.session import INTERPRETED, SUBMITTED_VARIABLES
 from workbench.services import control as services
 from workbench.services.service import Addresses
 
@@ -45,10 +46,6 @@ os.environ.setdefault(JAVA_OPTIONS, f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=24
 SHARED_JVM = {name: os.environ.pop(name) for name in SUBMITTED_VARIABLES if name in os.environ}
 SHARED_HOME = os.environ.pop("TOPICLAKE_TEST_HOME", None)
 
-
-# Spark compiles classes for each new plan, which costs more than the few rows of a test. With these settings
-# test_tables needs 113 s of CPU time, and 190 s without.
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 # A few rows need one task, one file and one state store. Each further one costs more than its rows.
 ONE_PARTITION = {
@@ -94,6 +91,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with pytest.MonkeyPatch.context() as of_jvm:
         for name, value in {JAVA_OPTIONS: " ".join(LATE_COMPILED), **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
+        # Interpreted, test_tables needs 113 s of CPU time. Compiled, it needs 190 s.
         session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED | ONE_PARTITION)
     session.sparkContext.setLogLevel("OFF")
     yield session
@@ -161,3 +159,9 @@ def stub() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def connect_server(spark: SparkSession) -> ConnectServer:
+    """A Spark Connect server in the JVM of the session, until that JVM ends."""
+    return ConnectServer(spark)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.notebooks import databricks_stand_in
 from tests.support.environment import succeeded, without_workbench
@@ -21,11 +22,13 @@ NEWER = {"widgets.getAll"}
 OF_A_DATABASE = {"shop_change.py", "cdc_orders.py"}
 
 
-def stand_in(project: Path, asked: list[tuple[str, dict[str, str]]], environment: dict[str, str]):
+def stand_in(
+    project: Path, asked: list[tuple[str, dict[str, str]]], environment: dict[str, str], address: str = ""
+):
+    """Run notebooks on a cluster, or on the serverless compute at an address."""
     return subprocess.run(
-        [sys.executable, str(Path(databricks_stand_in.__file__)), str(project)],
-        # The default on Databricks is an environment with other services.
-        input=json.dumps([(name, {"env": "local"} | given) for name, given in asked]),
+        [sys.executable, str(Path(databricks_stand_in.__file__)), str(project), address],
+        input=json.dumps(asked),
         env=without_workbench() | environment,
         capture_output=True,
         text=True,
@@ -51,53 +54,51 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
         assert callable(part)
 
 
-@pytest.mark.slow("nineteen notebooks")
-@pytest.mark.timeout(1200)
-def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
-    _, addresses = embedded
+def notebooks(topic: str, folder: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return each notebook with its parameters: topics whose names begin with `topic`, tables in a folder."""
     ingest = {
-        "topic": "stand-in",
-        "table_path": (tmp_path / "gps").as_uri(),
-        "checkpoint_path": (tmp_path / "checkpoint").as_uri(),
+        "topic": topic,
+        "table_path": (folder / "gps").as_uri(),
+        "checkpoint_path": (folder / "checkpoint").as_uri(),
     }
     table = {"table_path": ingest["table_path"]}
     taxi = {
-        "topic": "stand-in-taxi",
-        "table_path": (tmp_path / "taxi").as_uri(),
-        "checkpoint_path": (tmp_path / "taxi_checkpoint").as_uri(),
+        "topic": f"{topic}-taxi",
+        "table_path": (folder / "taxi").as_uri(),
+        "checkpoint_path": (folder / "taxi_checkpoint").as_uri(),
     }
     isp = {
-        "topic": "stand-in-isp",
-        "table_path": (tmp_path / "hits").as_uri(),
-        "checkpoint_path": (tmp_path / "hits_checkpoint").as_uri(),
+        "topic": f"{topic}-isp",
+        "table_path": (folder / "hits").as_uri(),
+        "checkpoint_path": (folder / "hits_checkpoint").as_uri(),
     }
     nest = {
-        "topic": "stand-in-nest",
-        "table_path": (tmp_path / "nest").as_uri(),
-        "checkpoint_path": (tmp_path / "nest_checkpoint").as_uri(),
+        "topic": f"{topic}-nest",
+        "table_path": (folder / "nest").as_uri(),
+        "checkpoint_path": (folder / "nest_checkpoint").as_uri(),
         "more_than": "0",
     }
     wikimedia = {
-        "topic": "stand-in-wikimedia",
-        "table_path": (tmp_path / "edits").as_uri(),
-        "checkpoint_path": (tmp_path / "edits_checkpoint").as_uri(),
+        "topic": f"{topic}-wikimedia",
+        "table_path": (folder / "edits").as_uri(),
+        "checkpoint_path": (folder / "edits_checkpoint").as_uri(),
     }
     asked = [
-        ("gps_publish.py", {"topic": "stand-in"}),
+        ("gps_publish.py", {"topic": topic}),
         ("plan.py", {name: ingest[name] for name in ("topic", "table_path", "checkpoint_path")}),
         # A job gives its parameters to all of its tasks, also to those that declare no devices.
         ("gps_ingest.py", ingest | {"devices": "3"}),
         ("ingest.py", ingest | {"max_offsets_per_trigger": "1000"}),
         ("query.py", table | {"sql": "SELECT count(*) AS records FROM gps"}),
         ("gps_query.py", table | {"version": "1"}),
-        ("quarantine.py", table | {"topic": "stand-in", "action": "replay"}),
-        ("taxi_publish.py", {"topic": "stand-in-taxi", "trips": "500"}),
+        ("quarantine.py", table | {"topic": topic, "action": "replay"}),
+        ("taxi_publish.py", {"topic": f"{topic}-taxi", "trips": "500"}),
         ("taxi_archive.py", taxi),
-        ("isp_publish.py", {"topic": "stand-in-isp", "hits": "400", "damaged": "3"}),
+        ("isp_publish.py", {"topic": f"{topic}-isp", "hits": "400", "damaged": "3"}),
         ("isp_hits.py", isp),
-        ("nest_publish.py", {"topic": "stand-in-nest", "logs": "60", "homes": "6", "damaged": "3"}),
+        ("nest_publish.py", {"topic": f"{topic}-nest", "logs": "60", "homes": "6", "damaged": "3"}),
         ("nest_cameras.py", nest),
-        ("wikimedia_publish.py", {"topic": "stand-in-wikimedia", "events": "150"}),
+        ("wikimedia_publish.py", {"topic": f"{topic}-wikimedia", "events": "150"}),
         ("wikimedia_edits.py", wikimedia),
         ("wikimedia_bronze.py", wikimedia),
         ("audit.py", wikimedia | {"pipeline": "wikimedia"}),
@@ -107,7 +108,11 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert sorted([*(name for name, _ in asked), *OF_A_DATABASE]) == sorted(
         path.name for path in (PROJECT / "notebooks").glob("*.py")
     )
-    done = stand_in(PROJECT, asked, addresses.environment() | warm_jvm.environment())
+    return asked
+
+
+def check_results(done: subprocess.CompletedProcess[str], topic: str) -> None:
+    """Check what the notebooks of `notebooks` returned and displayed."""
     results = json.loads(succeeded(done).splitlines()[-1])
     exits = {name: json.loads(result["exit"]) for name, result in results.items()}
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
@@ -119,7 +124,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     assert exits["gps_query.py"] == 993
     assert exits["audit.py"]["ok"]
     audited = exits["audit.py"]["partitions"]
-    assert {each["topic"] for each in audited} == {"stand-in-wikimedia"}
+    assert {each["topic"] for each in audited} == {f"{topic}-wikimedia"}
     assert sum(each["in_table"] for each in audited) == 150
     assert exits["taxi_publish.py"]["records"] == exits["taxi_archive.py"]["rows"] == 500
     assert exits["isp_hits.py"]["hits"] == exits["isp_publish.py"]["records"] - 3 == 397
@@ -153,6 +158,31 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     }
 
 
+@pytest.mark.slow("nineteen notebooks")
+@pytest.mark.timeout(1200)
+def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
+    _, addresses = embedded
+    # The default on Databricks is an environment with other services.
+    asked = [(name, {"env": "local"} | given) for name, given in notebooks("stand-in", tmp_path)]
+    done = stand_in(PROJECT, asked, addresses.environment() | warm_jvm.environment())
+    check_results(done, "stand-in")
+
+
+@pytest.mark.thorough("the same notebooks as on a cluster")
+@pytest.mark.slow("nineteen notebooks")
+@pytest.mark.timeout(1200)
+def test_each_notebook_runs_on_serverless_compute(embedded, connect_server, project, tmp_path) -> None:
+    _, addresses = embedded
+    environment = yaml.safe_load((project / "conf" / "databricks.yaml").read_text())
+    environment["kafka"] = {"bootstrap_servers": addresses.kafka_bootstrap_servers}
+    environment["schema_registry"] = {"url": addresses.schema_registry_url, "new_id_seconds": 0}
+    # A volume is not mounted, either.
+    environment["storage"] = {"source": (tmp_path / "volume").as_uri(), "mounted": False}
+    (project / "conf" / "databricks.yaml").write_text(yaml.safe_dump(environment))
+    done = stand_in(project, notebooks("serverless", tmp_path), {}, connect_server.url)
+    check_results(done, "serverless")
+
+
 @pytest.mark.parametrize("line", ["import workbench.runner.runner", "dbutils.fs.unmountAll()"])
 def test_what_databricks_has_not_fails_there(tmp_path, line) -> None:
     (tmp_path / "notebooks").mkdir()
@@ -160,4 +190,4 @@ def test_what_databricks_has_not_fails_there(tmp_path, line) -> None:
     (tmp_path / "notebooks" / "wrong.py").write_text(notebook)
     done = stand_in(tmp_path, [("wrong.py", {})], {})
     assert done.returncode == 1
-    assert "Databricks has no workbench" in done.stderr or "no attribute 'unmountAll'" in done.stderr
+    assert "No module named 'workbench'" in done.stderr or "no attribute 'unmountAll'" in done.stderr

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 import topiclake as tl
 from tests.notebooks.test_databricks import OF_A_DATABASE, stand_in
@@ -31,19 +29,6 @@ def services(tmp_path: Path) -> Iterator[tuple[Home, Addresses]]:
     down(home)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project whose store is not mounted, since a mount is the platform's business."""
-    folder = tmp_path / "project"
-    for name in ("conf", "notebooks"):
-        shutil.copytree(PROJECT / name, folder / name)
-    (folder / "jars").symlink_to(PROJECT / "jars")
-    local = yaml.safe_load((folder / "conf" / "local.yaml").read_text())
-    local["storage"]["mounted"] = False
-    (folder / "conf" / "local.yaml").write_text(yaml.safe_dump(local))
-    return folder
-
-
 def rows(spark, settings, table):
     """Return the rows of a table of the pipeline, as `shop_rows` does."""
     found = view_rows(tl.create_view(spark, settings.for_topic(f"shop.public.{table}")))
@@ -58,7 +43,10 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
 ) -> None:
     home, addresses = services
     variables = addresses.environment() | warm_jvm.environment()
-    asked = [("shop_change.py", {"statements": "1000"}), ("cdc_orders.py", {})]
+    asked = [
+        ("shop_change.py", {"env": "local", "statements": "1000"}),
+        ("cdc_orders.py", {"env": "local"}),
+    ]
     assert {name for name, _ in asked} == OF_A_DATABASE
     for name, value in addresses.environment().items():
         monkeypatch.setenv(name, value)

@@ -203,7 +203,7 @@ def test_a_task_gets_all_parameters_of_its_job_and_takes_its_own(job, task, lapt
     pushed = task.notebook_task.base_parameters | job.defaults | {"of_another_task": "3"}
     dbutils = databricks_stand_in.DBUtils(pushed)
     assert dbutils.widgets.getAll() == pushed
-    (cell,) = (one for one in databricks_stand_in.python_cells(notebook) if "notebook_settings(" in one)
+    (cell,) = (one for one in databricks_stand_in.cells_of(notebook) if "notebook_settings(" in one)
     statements = ast.parse(cell).body
     last = next(at for at, one in enumerate(statements) if "notebook_settings(" in ast.unparse(one))
     monkeypatch.chdir(notebook.parent)
