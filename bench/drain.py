@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 
-from bench.gps_ingest import SIDES, cpu_seconds, load, warm_up
+from bench.gps_ingest import CONNECT, SIDES, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
+from tests.support.connect import ConnectServer
 from topiclake import session
 from topiclake.config.settings import Settings
 from topiclake.ingest import start as ingest
@@ -25,6 +26,14 @@ from topiclake.streaming import progress
 
 #: Holds settings of Spark on top of all others, as JSON.
 CONF_VARIABLE = "BENCH_SPARK_CONF"
+#: Run by a client of a Spark Connect server in this JVM. Not counted: the start of the client.
+CLIENT = """
+import json, time
+from bench.drain import batch_seconds, topiclake
+started = time.monotonic()
+query = topiclake(spark, settings)
+print(json.dumps({"seconds": time.monotonic() - started, "batches": batch_seconds(query)}))
+"""
 #: Settings of the article's session; everything else is Spark's and Delta's default.
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
@@ -110,18 +119,27 @@ def batch_seconds(query: StreamingQuery) -> list[float]:
     return [progress["durationMs"]["triggerExecution"] / 1000 for progress in progresses]
 
 
+def drain(side: str, spark: SparkSession, server: ConnectServer | None, settings: Settings) -> dict[str, Any]:
+    """Drain a topic; return the seconds of all batches together, and of each."""
+    if server is not None:
+        return dict(json.loads(server.run(CLIENT, settings=settings).stdout.splitlines()[-1]))
+    code = {"article": article, "topiclake": six_columns}.get(side, topiclake)
+    started = time.monotonic()
+    query = code(spark, settings)
+    return {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
+
+
 def main(side: str, folder: Path, rows: int | None) -> None:
     """Start Spark, drain a small topic to warm the JVM up, drain the big one, verify, print.
 
     With `rows`, in batches of that size.
     """
-    drain = {"article": article, "topiclake": six_columns}.get(side, topiclake)
     spark = start_spark(side)
-    drain(spark, load(warm_up(SIDES[side]), rows, folder / "warm-up"))
-    used, started = cpu_seconds(), time.monotonic()
-    query = drain(spark, load(SIDES[side], rows, folder))
-    cost = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
-    print(json.dumps(cost | {"batches": batch_seconds(query), "sums": sums(spark, folder)}))
+    server = ConnectServer(spark) if side == CONNECT else None
+    drain(side, spark, server, load(warm_up(SIDES[side]), rows, folder / "warm-up"))
+    used = cpu_seconds()
+    cost = drain(side, spark, server, load(SIDES[side], rows, folder))
+    print(json.dumps(cost | {"cpu_seconds": cpu_seconds() - used, "sums": sums(spark, folder)}))
     spark.stop()
 
 

@@ -4,6 +4,7 @@ Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4). A 
 records by three schema ids in turn. Drains them in rounds, each side in a separate process. Prints rows/s,
 CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
 `topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
+`connect+_kafka` runs on a Spark Connect server, whose batches a Python process writes.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
 The broker runs on the same cores.
 
@@ -43,8 +44,16 @@ from topiclake_examples.gps import tracks as gps_tracks
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
 WARM_UP_RECORDS = 500_000
-#: The ingest of each side.
-SIDES = {"article": TOPIC, "topiclake": TOPIC, "topiclake+_kafka": TOPIC, "three ids+_kafka": THREE_IDS}
+#: The ingest on a Spark Connect server.
+CONNECT = "connect+_kafka"
+#: The topic of each side.
+SIDES = {
+    "article": TOPIC,
+    "topiclake": TOPIC,
+    "topiclake+_kafka": TOPIC,
+    "three ids+_kafka": THREE_IDS,
+    CONNECT: TOPIC,
+}
 
 
 def values(schema_ids: list[int], tracks: list[list[gps_tracks.GpsEvent]], records: int) -> Iterator[bytes]:
