@@ -188,11 +188,14 @@ def audit(
     PIPELINE is gps by default.
     """
     from workbench.commands.audit import KEYS, print_report
+    from workbench.commands.few_records import has_few_records
 
     # Here the report comes first, and then the exit code; a job's run of the notebook fails by itself.
     defaults = {} if notebook else {"on_wrong": "report"}
     parameters = _parameters(assignments, pipeline) | defaults
-    report = _run_notebook(notebook or "audit.py", parameters, KEYS, None if as_json else print_report)
+    show = None if as_json else print_report
+    is_short = has_few_records(Home.find(), parameters)
+    report = _run_notebook(notebook or "audit.py", parameters, KEYS, show, reads_little=is_short)
     if not report["ok"]:
         context.exit(1)
 
@@ -254,6 +257,7 @@ def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options
     With --topic and without such a file, `init` writes it first. An existing file must agree with --topic and
     --into; --env is the parameter `env` of the run.
     """
+    from workbench.commands.few_records import has_few_records
     from workbench.commands.ingest import KEYS, print_run
     from workbench.commands.init import require_same
 
@@ -269,7 +273,8 @@ def ingest(pipeline: str, assignments: tuple[str, ...], as_json: bool, **options
     elif options["topic"]:
         _init(home, make_request(pipeline, options))
     show = None if as_json else partial(print_run, pipeline=pipeline)
-    _run_notebook("ingest.py", parameters, KEYS, show)
+    is_short = has_few_records(home, parameters)
+    _run_notebook("ingest.py", parameters, KEYS, show, reads_little=is_short)
 
 
 @cli.command()
