@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -29,7 +30,7 @@ class ConnectServer:
     """The server that pyspark brings; a client has neither a JVM nor the variables of the services."""
 
     def __init__(self, spark: SparkSession) -> None:
-        jvm = spark._jvm
+        jvm: Any = spark._jvm
         conf = jvm.org.apache.spark.SparkEnv.get().conf()
         conf.set("spark.connect.grpc.binding.address", "127.0.0.1")
         conf.set("spark.connect.grpc.binding.port", "0")

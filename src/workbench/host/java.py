@@ -17,7 +17,7 @@ MINIMUM = 17
 OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
 #: For a JVM with a short life, in which the second compiler's work would not pay.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
-#: Any value has Spark interpret its plans. For a few rows, compiling takes more time than it saves.
+#: Any value has Spark interpret its plans, since compiled plans cost a few rows more time than they save.
 INTERPRETED_VARIABLE = "WORKBENCH_SPARK_INTERPRETED"
 #: Thresholds of the second compiler, six times Java's own. A command with a few thousand records stays below
 #: them. A long drain passes them in its first seconds.

@@ -23,7 +23,7 @@ def main(jars_folder: Path) -> None:
     jars_folder = jars_folder.resolve()
     archive = jars_folder / CLASS_ARCHIVE
     archive.unlink(missing_ok=True)
-    # A JVM of its own, and no cluster: the JVM that ends is the one that is archived.
+    # A separate JVM, without a cluster: the archive is written by the JVM that this process ends.
     for name in (*SUBMITTED_VARIABLES, MASTER_VARIABLE):
         os.environ.pop(name, None)
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
