@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import topiclake as tl
-from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 
 
@@ -35,15 +34,19 @@ def device_locations(spark: SparkSession, settings: tl.Settings) -> DataFrame:
     Raises:
         StorageError: No location has come yet.
     """
-    path = tl.table_path(settings)
-    if not delta.is_table(spark, path):
+    try:
+        tl.create_view(spark, settings)
+    except StorageError as error:
+        if error.fields.get("reason") != "missing":
+            raise
+        table = error.fields["table"]
         raise StorageError(
-            f"topic {settings.pipeline.topic} has delivered no location yet: there is no table {path}",
+            f"topic {settings.pipeline.topic} has delivered no location yet: there is no table {table}",
             "python -m workbench run notebooks/nest_publish.py",
             topic=settings.pipeline.topic,
-            table=path,
-        )
-    lines = delta.read(spark, path)
+            table=table,
+        ) from None
+    lines = spark.table(tl.table_identifier(settings))
     newest = F.max_by(F.struct("device_id", "zip_code", "city"), "_kafka.offset").alias("newest")
     locations = lines.groupBy(F.col("device_id").alias("of")).agg(newest).select("newest.*")
     locations.createOrReplaceTempView(settings.pipeline.view)
