@@ -1,4 +1,4 @@
-"""The tutorials, each run where there is no workbench: their cells assert their own figures."""
+"""The tutorials, each run from top to bottom: their cells assert their own figures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pytest
 
 from tests.notebooks.test_databricks import PROJECT, stand_in
 from tests.support.environment import succeeded
+from tests.support.tutorials import figures
 
 #: `test_tutorial_s3` runs it by the workbench, since its last cells need a store.
 WITH_A_STORE = "04_taxi"
+#: The workbench has the console consumer whose records they compare.
+WITH_A_CONSUMER = ("02_hits", "05_wikimedia")
 TUTORIALS = sorted(
     file.stem for file in (PROJECT / "notebooks" / "tutorials").glob("*.py") if file.stem != WITH_A_STORE
 )
@@ -20,8 +23,16 @@ TUTORIALS = sorted(
 @pytest.mark.slow("a tutorial")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("tutorial", TUTORIALS)
-def test_a_tutorial_runs_from_top_to_bottom(tutorial, embedded, project, warm_jvm) -> None:
+def test_a_tutorial_runs_where_there_is_no_workbench(tutorial, embedded, project, warm_jvm) -> None:
     variables = embedded[1].environment() | warm_jvm.environment()
     notebook = f"tutorials/{tutorial}.py"
     done = stand_in(project, [(notebook, {"env": "local"})], variables)
     assert json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"]
+
+
+@pytest.mark.thorough("each tutorial takes a minute")
+@pytest.mark.slow("a tutorial")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("tutorial", WITH_A_CONSUMER)
+def test_a_tutorial_compares_what_the_console_consumer_prints(tutorial, embedded, warm_jvm) -> None:
+    assert figures(tutorial, embedded[1].environment() | warm_jvm.environment())

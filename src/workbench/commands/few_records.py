@@ -27,6 +27,7 @@ def has_few_records(home: Home, parameters: Mapping[str, str]) -> bool:
 
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
+        LoginError: A token or a client certificate cannot be used.
     """
     conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
     given = {name: value for name, value in parameters.items() if name in KEYS or name == "env"}
