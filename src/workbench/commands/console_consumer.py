@@ -11,7 +11,6 @@ from typing import NoReturn
 import click
 
 from topiclake.config.kafka import KafkaSettings
-from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.schema_registry import SchemaRegistrySettings
 from topiclake.errors import PlatformError
 from topiclake.kafka.admin import require_topic
@@ -19,11 +18,10 @@ from topiclake.kafka.client import jvm_client_settings
 from topiclake.login.certificate import read_certificate
 from topiclake.schema_registry.client import BearerToken
 from topiclake.schema_registry.registry import bearer
-from workbench.dbutils import DBUtils
+from workbench.commands.settings import pipeline_settings
 from workbench.host.home import Home
 from workbench.host.jars import fetch_jars
 from workbench.host.java import SHORT_LIVED, more_options, require_java
-from workbench.services import control as services
 from workbench.services.kafka_broker import properties_text
 
 MAIN_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -66,10 +64,7 @@ def consume(
         raise PlatformError(
             "the console consumer's jars are missing", "python -m workbench doctor", folder=str(fetched)
         )
-    conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
-    topic_parameters = {**parameters, "topic": topic}
-    with services.exported(home):
-        settings = load_settings(first_pipeline(conf), topic_parameters, secrets=secrets, conf=conf)
+    settings = pipeline_settings(home, None, {**parameters, "topic": topic})
     kafka = settings.kafka
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
         raise PlatformError(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from topiclake.config.load import first_pipeline, load_settings
 from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from topiclake.kafka.offsets import pipeline_offsets
-from workbench.dbutils import DBUtils
+from workbench.commands.settings import pipeline_settings
 from workbench.host.home import Home
-from workbench.services import control as services
 
 #: For more records than that, compiled plans are worth their time.
 FEW_RECORDS = 100_000
@@ -22,19 +20,16 @@ def has_few_records(home: Home, parameters: Mapping[str, str]) -> bool:
     With a wrong configuration it is False: the run itself names the error.
 
     Args:
-        home: The home, whose services are found by their variables.
+        home: The home of the services that `env=local` reads.
         parameters: The parameters of the notebook.
 
     Raises:
         KafkaError: The broker cannot be reached, or refuses the login or the request.
         LoginError: A token or a client certificate cannot be used.
     """
-    conf, secrets = home.project / "conf", DBUtils(home.folder, home.project).secrets.get
     given = {name: value for name, value in parameters.items() if name in KEYS or name == "env"}
     try:
-        with services.exported(home):
-            pipeline = parameters.get("pipeline") or first_pipeline(conf)
-            settings = load_settings(pipeline, given, secrets=secrets, conf=conf)
+        settings = pipeline_settings(home, parameters.get("pipeline"), given)
     except ConfigError:
         return False
     offsets = pipeline_offsets(settings.kafka, settings.pipeline, []).offsets
