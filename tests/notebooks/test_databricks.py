@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.notebooks import databricks_stand_in
-from tests.support.environment import succeeded, without_workbench
+from tests.support.databricks import OF_A_DATABASE, run_notebooks
+from tests.support.environment import succeeded
 
 PROJECT = Path(__file__).parents[2]
 
 #: Documented for Databricks Runtime 13.3 and newer; the SDK's stub does not have it yet:
 #: https://docs.databricks.com/en/dev-tools/databricks-utils.html#dbutils-widgets-getall
 NEWER = {"widgets.getAll"}
-#: They need PostgreSQL and Debezium, which `test_shop` starts. There, the same stand-in runs them.
-OF_A_DATABASE = {"shop_change.py", "cdc_orders.py"}
-
-
-def stand_in(
-    project: Path, asked: list[tuple[str, dict[str, str]]], environment: dict[str, str], address: str = ""
-):
-    """Run notebooks on a cluster, or on the serverless compute at an address."""
-    return subprocess.run(
-        [sys.executable, str(Path(databricks_stand_in.__file__)), str(project), address],
-        input=json.dumps(asked),
-        env=without_workbench() | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
 
 
 def names(part: object, above: str = "") -> set[str]:
@@ -164,7 +147,7 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_
     _, addresses = embedded
     # The default on Databricks is an environment with other services.
     asked = [(name, {"env": "local"} | given) for name, given in notebooks("stand-in", tmp_path)]
-    done = stand_in(PROJECT, asked, addresses.environment() | warm_jvm.environment())
+    done = run_notebooks(PROJECT, asked, addresses.environment() | warm_jvm.environment())
     check_results(done, "stand-in")
 
 
@@ -179,7 +162,7 @@ def test_each_notebook_runs_on_serverless_compute(embedded, connect_server, proj
     # A volume is not mounted, either.
     environment["storage"] = {"source": (tmp_path / "volume").as_uri(), "mounted": False}
     (project / "conf" / "databricks.yaml").write_text(yaml.safe_dump(environment))
-    done = stand_in(project, notebooks("serverless", tmp_path), {}, connect_server.url)
+    done = run_notebooks(project, notebooks("serverless", tmp_path), {}, connect_server.url)
     check_results(done, "serverless")
 
 
@@ -188,6 +171,6 @@ def test_what_databricks_has_not_fails_there(tmp_path, line) -> None:
     (tmp_path / "notebooks").mkdir()
     notebook = f"# Databricks notebook source\n\n# COMMAND ----------\n\n{line}\n"
     (tmp_path / "notebooks" / "wrong.py").write_text(notebook)
-    done = stand_in(tmp_path, [("wrong.py", {})], {})
+    done = run_notebooks(tmp_path, [("wrong.py", {})], {})
     assert done.returncode == 1
     assert "No module named 'workbench'" in done.stderr or "no attribute 'unmountAll'" in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import topiclake as tl
-from tests.notebooks.test_databricks import OF_A_DATABASE, stand_in
+from tests.support.databricks import OF_A_DATABASE, run_notebooks
 from tests.support.environment import succeeded
 from tests.support.shop_topics import KEYS, plain_rows, view_rows
 from topiclake.errors import ConfigError, DatabaseError
@@ -53,7 +53,7 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
     settings = tl.load_settings("shop", {}, conf=project / "conf")
     history = tl.load_settings("shop_customers", {}, conf=project / "conf")
     conninfo = Postgres(home).conninfo(home.load().ports)
-    results = json.loads(succeeded(stand_in(project, asked, variables)).splitlines()[-1])
+    results = json.loads(succeeded(run_notebooks(project, asked, variables)).splitlines()[-1])
     shown = json.loads(results["cdc_orders.py"]["exit"])
     assert (shown["shop"]["quarantined"], shown["shop_customers"]["quarantined"]) == ({}, {})
     assert shown["versions"] > 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.notebooks.test_databricks import PROJECT, stand_in
+from tests.support.databricks import run_notebooks
 from tests.support.environment import succeeded
 from tests.support.tutorials import figures
 
+PROJECT = Path(__file__).parents[2]
 #: `test_tutorial_s3` runs it by the workbench, since its last cells need a store.
 WITH_A_STORE = "04_taxi"
 #: The workbench has the console consumer whose records they compare.
@@ -26,7 +28,7 @@ TUTORIALS = sorted(
 def test_a_tutorial_runs_where_there_is_no_workbench(tutorial, embedded, project, warm_jvm) -> None:
     variables = embedded[1].environment() | warm_jvm.environment()
     notebook = f"tutorials/{tutorial}.py"
-    done = stand_in(project, [(notebook, {"env": "local"})], variables)
+    done = run_notebooks(project, [(notebook, {"env": "local"})], variables)
     assert json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"]
 
 
