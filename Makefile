@@ -12,8 +12,10 @@ WRITE_SECONDS ?= 600
 # Two workers, each with a separate broker, registry and Spark; the tests of a file stay on one worker. A worker
 # that dies fails the run: xdist would start its file again, and wait for ever once that has died, too.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=20 --durations-min=5
-# `make test` skips tests with these marks of pyproject.toml. `make test-all` runs them.
+# Marks of pyproject.toml: what `make test` runs, and what `make test-all` runs after that. One run of both would
+# keep its JVMs for over an hour, in which they become slower.
 QUICK := -m "not thorough and not root"
+OTHER := -m "thorough or root"
 TIMES := .cache/test-times
 export PYTHONUNBUFFERED := 1
 
@@ -66,9 +68,10 @@ test: setup  ## the tests that every change must pass (about seventeen minutes o
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
 test-all: setup chromium databases prometheus  ## every test (about an hour on two cores; installs Debian packages as root)
-	$(PYTEST) --junitxml=$(TIMES)/test-all.xml
+	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
+	$(PYTEST) $(OTHER) --junitxml=$(TIMES)/others.xml
 
-test-times: setup  ## the tests of the last run above 20 s, with the reason of each
+test-times: setup  ## the tests of the last runs above 20 s, with the reason of each
 	@$(PY) -m tests.support.times
 
 chromium:

@@ -1,6 +1,6 @@
-"""Lists the tests of the last run that took longer than 20 seconds, from its JUnit report.
+"""Lists the tests of the last runs that took longer than 20 seconds, from their JUnit reports.
 
-    python -m tests.support.times [FILE]
+    python -m tests.support.times [FILE …]
 
 Exits with 1 where one of them has no mark `slow`, so no reason. The set-up of fixtures that the whole session
 shares is counted to no test.
@@ -9,6 +9,7 @@ shares is counted to no test.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -47,13 +48,16 @@ def read(report: Path) -> list[Timing]:
     return sorted(timings, key=lambda timing: -timing.seconds)
 
 
-def main(report: Path | None = None) -> int:
-    """Print the list; return the exit code."""
-    reports = sorted(REPORTS.glob("*.xml"), key=lambda file: file.stat().st_mtime)
-    if report is None and not reports:
+def main(reports: Sequence[Path]) -> int:
+    """Print the list of each report; return the exit code."""
+    if not reports:
         click.echo(f"no report in {REPORTS}; try: make test", err=True)
         return 1
-    report = report or reports[-1]
+    long = [timing for report in reports for timing in _print_long(report)]
+    return int(any(not timing.reason for timing in long))
+
+
+def _print_long(report: Path) -> list[Timing]:
     timings = read(report)
     long = [timing for timing in timings if timing.seconds > MOST_SECONDS]
     total = sum(timing.seconds for timing in timings)
@@ -62,8 +66,8 @@ def main(report: Path | None = None) -> int:
     )
     for timing in long:
         click.echo(timing)
-    return int(any(not timing.reason for timing in long))
+    return long
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:2])))
+    sys.exit(main([Path(name) for name in sys.argv[1:]] or sorted(REPORTS.glob("*.xml"))))
