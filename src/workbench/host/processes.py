@@ -91,12 +91,13 @@ def is_running(record: ProcessRecord) -> bool:
 
 def running(home: Home) -> dict[str, Process]:
     """Return the process of each service that runs in this home."""
-    services = {}
-    for process in marked(home):
+    services: dict[str, Process] = {}
+    # Its children, such as a worker's executors, have the same variables and the same session. A child with a
+    # separate session, such as `setsid` with which Hadoop's Shell begins, is younger.
+    for process in sorted(marked(home), key=lambda process: record_of(process.pid).created):
         name = _environment(process).get(SERVICE_MARK)
-        # Its children, such as a worker's executors, have the same variables and the same session.
         if name and session_of(process.pid) == process.pid:
-            services[name] = process
+            services.setdefault(name, process)
     return services
 
 

@@ -86,6 +86,15 @@ def test_a_child_of_a_service_is_stopped_with_it_and_is_no_service(home: Home) -
     assert processes.marked(home) == []
 
 
+def test_a_child_with_a_separate_session_is_not_taken_for_the_service(home: Home) -> None:
+    process = start(home, ["sh", "-c", "setsid sh -c 'echo started; exec sleep 60' & wait"])
+    wait_until(lambda: home.log("kafka").read_text())
+    assert sum(processes.session_of(found.pid) == found.pid for found in processes.marked(home)) == 2
+    assert {name: found.pid for name, found in processes.running(home).items()} == {"kafka": process.pid}
+    assert down(home) == ["kafka"]
+    assert processes.marked(home) == []
+
+
 def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
     home: Home, monkeypatch: pytest.MonkeyPatch, heeds_ctrl_c: None
 ) -> None:
