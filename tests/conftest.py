@@ -18,7 +18,7 @@ from tests.support import selection
 from tests.support.connect import ConnectServer
 from tests.support.environment import quiet_conf
 from tests.support.running import Running
-from tests.support.warm_jvm import WarmJvm
+from tests.support.warm_jvm import WarmJvm, forget_tables
 from topiclake.session import local_session
 from topiclake.storage import mount
 from workbench.host import processes
@@ -70,6 +70,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def _no_mounts_of_another_test() -> Iterator[None]:
     yield
     mount._dbutils = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_tables_of_other_modules() -> Iterator[None]:
+    """Delta remembers each table for an hour, with the plans of its log: 600 MB after 40 minutes of tests."""
+    yield
+    if session := SparkSession.getActiveSession():
+        forget_tables(session._jvm)
 
 
 @pytest.fixture(scope="session")

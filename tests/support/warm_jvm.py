@@ -60,6 +60,7 @@ class WarmJvm:
         left = contexts.getActive()
         if left.isDefined():
             left.get().stop()
+        forget_tables(self._gateway.jvm)
         found = (str(self._gateway.java_parameters.port), self._gateway.java_parameters.auth_token)
         # Spark's Python workers need the packages of this Python.
         return dict(zip(SUBMITTED_VARIABLES, found, strict=True)) | {"PYSPARK_PYTHON": sys.executable}
@@ -71,3 +72,8 @@ class WarmJvm:
         assert process.stdin
         process.stdin.close()
         process.wait(120)
+
+
+def forget_tables(jvm: Any) -> None:
+    """Have Delta forget the tables that it knows, each of which keeps the plans of its log in memory."""
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
