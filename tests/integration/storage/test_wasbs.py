@@ -45,7 +45,7 @@ storage:
 SETTINGS = """\
 dbutils.widgets.text("env", "azure")
 import topiclake as tl
-settings = tl.load_settings("gps", {"env": "azure", "topic": "gps_wasbs"}, secrets=dbutils.secrets.get)
+settings = tl.load_settings("gps", {"env": "azure", "topic": "gps_of_a_story"}, secrets=dbutils.secrets.get)
 """
 OPEN = """\
 tl.mount(dbutils, settings.storage)
@@ -107,7 +107,7 @@ class Job:
         return Ran(done.returncode, done.stdout, time.monotonic() - began)
 
     def ingest(self, *parameters: str, **environment: str) -> Ran:
-        return self.run("gps_ingest", "topic=gps_wasbs", *parameters, **environment)
+        return self.run("gps_ingest", "topic=gps_of_a_story", *parameters, **environment)
 
     def run_cells(self, *cells: str, **environment: str) -> Ran:
         path = self.project / "notebooks" / "cells.py"
@@ -119,7 +119,7 @@ class Job:
         with pytest.MonkeyPatch.context() as environment:
             for name, value in self.environment.items():
                 environment.setenv(name, value)
-            given = {"env": "azure", "topic": "gps_wasbs"}
+            given = {"env": "azure", "topic": "gps_of_a_story"}
             token = self.environment["TOPICLAKE_SECRET_TOPICLAKE_STORAGE_SAS"]
             settings = load_settings("gps", given, secrets=lambda *_: token, conf=self.project / "conf")
         publish_tracks(settings, self.project / "data" / "gps_tracks.csv", devices=3)
