@@ -21,7 +21,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup lock jars chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,15 +64,18 @@ wheel: setup  ## build the wheel into dist/, with the project's files and the ja
 demo: setup  ## run the main job on real input, on embedded services
 	@$(PY) -m workbench demo
 
-test: setup  ## the tests that every change must pass (about seventeen minutes on two cores)
+test: setup stores  ## the tests that every change must pass (about a quarter of an hour on two cores)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 
-test-all: setup chromium databases prometheus  ## every test (about an hour on two cores; installs Debian packages as root)
+test-all: setup stores chromium databases prometheus  ## every test (about an hour on two cores; installs Debian packages as root)
 	$(PYTEST) $(QUICK) --junitxml=$(TIMES)/test.xml
 	$(PYTEST) $(OTHER) --junitxml=$(TIMES)/others.xml
 
 test-times: setup  ## the tests of the last runs above 20 s, with the reason of each
 	@$(PY) -m tests.support.times
+
+stores: setup
+	@$(PY) -m tests.support.stores
 
 chromium:
 	@command -v chromium >/dev/null || { \

@@ -14,8 +14,6 @@ from tests.support.tutorials import figures
 PROJECT = Path(__file__).parents[2]
 #: `test_tutorial_s3` runs it by the workbench, since its last cells need a store.
 WITH_A_STORE = "04_taxi"
-#: The workbench has the console consumer whose records they compare.
-WITH_A_CONSUMER = ("02_hits", "05_wikimedia")
 TUTORIALS = sorted(
     file.stem for file in (PROJECT / "notebooks" / "tutorials").glob("*.py") if file.stem != WITH_A_STORE
 )
@@ -35,6 +33,6 @@ def test_a_tutorial_runs_where_there_is_no_workbench(tutorial, embedded, project
 @pytest.mark.thorough("each tutorial takes a minute")
 @pytest.mark.slow("a tutorial")
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("tutorial", WITH_A_CONSUMER)
-def test_a_tutorial_compares_what_the_console_consumer_prints(tutorial, embedded, warm_jvm) -> None:
-    assert figures(tutorial, embedded[1].environment() | warm_jvm.environment())
+def test_the_fifth_tutorial_compares_what_the_console_consumer_prints(embedded, warm_jvm) -> None:
+    """The workbench has the consumer. `test_tutorial_database` runs the second tutorial with it."""
+    assert figures("05_wikimedia", embedded[1].environment() | warm_jvm.environment())

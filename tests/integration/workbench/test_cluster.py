@@ -378,21 +378,22 @@ def test_notebooks_share_the_cluster_and_their_executors_have_limits_and_this_py
 ) -> None:
     for name, source in (("probe", PROBE), ("parent", PARENT)):
         (running.project / "notebooks" / f"{name}.py").write_text(source)
+    guess = tmp_path / "guess.properties"
+    guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
+    # Side by side, since the stranger waits for a minute.
+    stranger = running.submit("probe", properties=guess)
+    refused = running.submit("probe", executor_extraJavaOptions="-XX:+UseG1GC")
     python, java = exit_value(running.start("parent"))
     assert python == " ".join(sys.version.split())
     assert java.startswith("org.apache.spark.executor.CoarseGrainedExecutorBackend ")
 
     # What is submitted wins over topiclake.session, and a failed notebook is a failed application.
-    refused = running.submit("probe", executor_extraJavaOptions="-XX:+UseG1GC")
     output = refused.output(PATIENCE_SECONDS)
     assert refused.returncode == 1
     assert "the JVM has no org.apache.avro.limits." in output
 
     # Another user of this machine cannot read the secret, and gets no executor.
     assert processes_with(Path(running.exports()[PROPERTIES_VARIABLE]).read_text("utf-8").split()[-1]) == []
-    guess = tmp_path / "guess.properties"
-    guess.write_text("spark.authenticate true\nspark.authenticate.secret guess\n")
-    stranger = running.submit("probe", properties=guess)
     assert "All masters are unresponsive" in stranger.output(PATIENCE_SECONDS)
     assert stranger.returncode != 0
 

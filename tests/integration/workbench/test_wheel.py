@@ -119,7 +119,7 @@ def test_without_extras_there_is_neither_spark_nor_jupyter(bare: Path, tmp_path:
 
 
 #: The longest time of the demo and the commands of the page on an idle machine, in seconds. A command uses
-#: both cores. Beside other workers of pytest, the only limit is the test's.
+#: both cores. Beside other workers of pytest, only the timeout of the test applies.
 MOST_SECONDS = 120
 
 
@@ -216,13 +216,7 @@ def gps_by_kafkajs(topic: str, addresses: Addresses) -> None:
 
 
 @pytest.mark.usefixtures("demo")
-@pytest.mark.parametrize(
-    ("pipeline", "send"),
-    [("orders", lambda topic, _: send_by_confluent_kafka(topic)), ("trips", gps_by_kafkajs)],
-)
 def test_the_commands_for_a_topic_run_outside_of_a_clone(
-    pipeline: str,
-    send: Callable[[str, Addresses], None],
     user: User,
     embedded: tuple[Home, Addresses],
     monkeypatch: pytest.MonkeyPatch,
@@ -232,13 +226,12 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
 
     Demo and commands need at most two minutes of an idle machine. To check that, run it with `-n 0`.
     """
-    topic = f"wheel.{pipeline}"
+    pipeline, topic = "trips", "wheel.trips"
     with monkeypatch.context() as sending:
         for name, value in embedded[1].environment().items():
             sending.setenv(name, value)
-        send(topic, embedded[1])
+        gps_by_kafkajs(topic, embedded[1])
     bootstrap, registry = embedded[1].kafka_bootstrap_servers, embedded[1].schema_registry_url
-    del user.timed[1:]
     commands = [re.sub(r"\borders\b", pipeline, line) for line in page_commands("TOPIC", "your-topic.md")]
     commands = [command.replace("TOPIC", topic) for command in commands]
     commands[0] += f" --bootstrap {bootstrap} --registry {registry}"
