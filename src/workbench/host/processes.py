@@ -107,6 +107,11 @@ def marked(home: Home, service: str | None = None) -> list[Process]:
     return [process for process in psutil.process_iter() if variables <= _environment(process).items()]
 
 
+def service_of(process: Process) -> str | None:
+    """Return the service that a process runs; None when it is no service, or has ended."""
+    return _environment(process).get(SERVICE_MARK)
+
+
 def session_of(pid: int) -> int | None:
     """Return the session of a process; None when the process has ended."""
     try:

@@ -110,7 +110,7 @@ def down(home: Home, on_progress: OnProgress = lambda _: None) -> list[str]:
         running = sorted(processes.running(home))
         if running:
             on_progress(f"stopping {', '.join(running)}")
-        processes.stop(processes.marked(home))
+        _stop(home, processes.marked(home))
         home.save(State(home.load().ports))
     return running
 
@@ -237,9 +237,16 @@ def _undo(home: Home, state: State, names: Sequence[str], on_progress: OnProgres
     running = [process for name in names for process in processes.marked(home, name)]
     if running:
         on_progress(f"stopping {', '.join(names)}")
-    processes.stop(running)
+    _stop(home, running)
     state.processes = [name for name in state.processes if name not in names]
     home.save(state)
+
+
+def _stop(home: Home, running: Sequence[Process]) -> None:
+    """Stop services, broker and registry last: Kafka Connect waits for an unavailable broker."""
+    last = {service.name for service in default_services(home)}
+    processes.stop([process for process in running if processes.service_of(process) not in last])
+    processes.stop(running)
 
 
 def _status(home: Home, state: State, service: Service, process: Process | None) -> ServiceStatus:

@@ -95,6 +95,17 @@ def test_a_child_with_a_separate_session_is_not_taken_for_the_service(home: Home
     assert processes.marked(home) == []
 
 
+def test_the_broker_ends_after_the_services_that_use_it(home: Home) -> None:
+    broker = start(home, SLEEP)
+    at_end = f"grep -q '^State:.[^Z]' /proc/{broker.pid}/status && echo with its broker; exit"
+    command = ["sh", "-c", f'trap "{at_end}" TERM; echo started; while :; do sleep 0.05; done']
+    log = home.log("kafka-connect")
+    processes.start(command, log, home.folder, processes.marks(home, "kafka-connect"))
+    wait_until(log.read_text)
+    assert down(home) == ["kafka", "kafka-connect"]
+    assert log.read_text().endswith("with its broker\n")
+
+
 def test_ctrl_c_while_a_process_starts_waits_until_it_can_be_found(
     home: Home, monkeypatch: pytest.MonkeyPatch, heeds_ctrl_c: None
 ) -> None:
