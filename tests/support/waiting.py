@@ -8,6 +8,8 @@ from collections.abc import Callable, Set
 
 import psutil
 
+from workbench.host import processes
+
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     """Wait until a condition is true; fail when it is not in time, which is ample on a slow machine."""
@@ -28,7 +30,7 @@ def remaining(before: Set[psutil.Process]) -> set[psutil.Process]:
     A browser, or a service that an earlier test has started, may start and end helpers at any time.
     """
     new = {process for process in children() - before if _ancestors(process).isdisjoint(before)}
-    return set(psutil.wait_procs(new, timeout=20)[1])
+    return set(processes.still_running(new, 20))
 
 
 def _ancestors(process: psutil.Process) -> set[psutil.Process]:

@@ -27,6 +27,8 @@ HOME_MARK, SERVICE_MARK = "WORKBENCH_SERVICE_OF", "WORKBENCH_SERVICE"
 #: The variable of a process that another signal than SIGTERM ends.
 STOP_MARK = "WORKBENCH_STOP_SIGNAL"
 _LAST_THREADS_SECONDS = 5.0
+_KILLED_SECONDS = 5.0
+_POLL_SECONDS = 0.02
 _ERROR_LINES = 200
 #: The most specific pattern first: the root cause of a stack trace, an exception, a line marked as an error.
 _ERRORS = (
@@ -129,10 +131,23 @@ def stop(processes: Iterable[Process], grace_seconds: float = GRACE_SECONDS) -> 
     for process in running:
         _signal([process], signal.Signals[_environment(process).get(STOP_MARK, "SIGTERM")])
     try:
-        _, running = psutil.wait_procs(running, timeout=grace_seconds)
+        running = still_running(running, grace_seconds)
     finally:
         _signal(running, signal.SIGKILL)
-        psutil.wait_procs(running, timeout=5)
+        still_running(running, _KILLED_SECONDS)
+
+
+def still_running(processes: Iterable[Process], seconds: float) -> list[Process]:
+    """Wait until processes have ended, and return those that run after `seconds`."""
+    deadline = time.monotonic() + seconds
+    left = list(processes)
+    while True:
+        _, left = psutil.wait_procs(left, timeout=0)
+        # A container's first process may never ask for the exit code of an orphan, which stays a zombie then.
+        left = [process for process in left if not _is_zombie(process)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_SECONDS)
 
 
 def exit_code(process: subprocess.Popen[bytes]) -> int | None:
@@ -196,6 +211,15 @@ def _environment(process: Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
+
+
+def _is_zombie(process: Process) -> bool:
+    """Return whether a process has ended, and its parent has not asked for its exit code."""
+    try:
+        # The first thread of a process may end before the others.
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _signal(processes: Iterable[Process], number: int) -> None:

@@ -113,7 +113,7 @@ class KernelProcess:
     def _sweep(self, descendants: set[psutil.Process]) -> None:
         everything = list(descendants | self._descendants())
         # The JVM ends by itself when the kernel is gone, and removes its files then.
-        _, alive = psutil.wait_procs(everything, timeout=3)
+        running = processes.still_running(everything, 3)
         # A notebook that this one runs stops its kernel and saves its page first.
-        processes.stop(alive, grace_seconds=15)
+        processes.stop(running, grace_seconds=15)
         shutil.rmtree(self._state, ignore_errors=True)

@@ -152,6 +152,17 @@ def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(
     assert processes.exit_code(process) == 3
 
 
+def test_a_process_whose_parent_never_asks_for_its_exit_code_has_ended(home: Home) -> None:
+    orphan = "import subprocess as s, time; print(s.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+    parent = start(home, [sys.executable, "-c", orphan])
+    wait_until(home.log("kafka").read_text)
+    process = psutil.Process(int(home.log("kafka").read_text()))
+    # It would be killed after an hour: the limit of a test is shorter.
+    processes.stop([process], grace_seconds=3600)
+    assert process.status() == psutil.STATUS_ZOMBIE
+    processes.stop([psutil.Process(parent.pid)])
+
+
 def test_a_process_that_ignores_sigterm_is_killed(home: Home) -> None:
     process = start(home, DEAF)
     while not home.log("kafka").read_text():
