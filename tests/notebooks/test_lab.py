@@ -17,7 +17,7 @@ import pytest
 import requests
 from playwright.sync_api import Page, expect
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import has_ended, wait_until
 
 PROJECT = Path(__file__).parents[2]
 FIRST_LINE = "# Databricks notebook source"
@@ -71,8 +71,7 @@ class Lab:
         everything = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         assert self.process.wait(120) == 0, "".join(self.said)
-        _, alive = psutil.wait_procs(everything, timeout=120)
-        assert alive == []
+        wait_until(lambda: all(has_ended(process.pid) for process in everything))
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 import os
 import subprocess
 
-import psutil
 import pytest
 
 from tests.support.stand_in import stand_in
-from tests.support.waiting import children, remaining, wait_until
+from tests.support.waiting import children, has_ended, remaining, wait_until
 from topiclake.errors import ConfigError
 from workbench.dbutils import DBUtils, WorkflowException
 from workbench.notebook.source import FIRST_LINE
@@ -73,7 +72,7 @@ def test_a_notebook_that_takes_too_long_is_stopped_with_its_kernel(notebook, wri
         WorkflowException, match=r"other\.py did not end within 8 s and was stopped; try: pass a larger"
     ):
         notebook.run("lib/other", 8)
-    assert not psutil.pid_exists(int(pid.read_text()))
+    assert has_ended(int(pid.read_text()))
     assert remaining(before) == set()
     assert "interrupted" in pages(tmp_path)[0]
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from tests.support.waiting import has_ended, wait_until
 from topiclake.config.notebook import KEYS
 from topiclake.errors import ConfigError
 from workbench.host.home import Home
@@ -170,8 +171,7 @@ def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, numbe
         processes = psutil.Process(runner.pid).children(recursive=True)
         assert len(processes) == 3  # a kernel, the other run, its kernel
         os.kill(runner.pid, number)
-        _, alive = psutil.wait_procs(processes, timeout=120)
-    assert alive == []
+        wait_until(lambda: all(has_ended(process.pid) for process in processes))
     if number != signal.SIGKILL:
         assert "interrupted" in next(home.runs.glob("*-main-*/main.html")).read_text()
     assert "interrupted" in next(home.runs.glob("*-other-*/other.html")).read_text()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.support.waiting import children, remaining
+from tests.support.waiting import children, has_ended, remaining, wait_until
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
@@ -280,7 +280,7 @@ def test_processes_that_a_cell_leaves_behind_are_ended(run, terminal):
     )
     pids = [int(pid) for pid in re.findall(r"pid: (\d+)", terminal.getvalue())]
     assert len(pids) == 2
-    assert not any(map(psutil.pid_exists, pids))
+    assert all(map(has_ended, pids))
 
 
 RUNNER = """
@@ -332,7 +332,7 @@ def test_ctrl_c_ends_kernel_and_jvm_and_saves_the_page(start, home):
     runner.send_signal(signal.SIGINT)
     runner.wait(240)
     assert runner.returncode == -signal.SIGINT
-    assert not any(process.is_running() for process in processes)
+    assert all(has_ended(process.pid) for process in processes)
     page = saved(home)[1].read_text()
     assert "interrupted" in page
     assert "<b>live</b> stopped" in page
@@ -421,12 +421,11 @@ def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
     runner.terminate()
     runner.wait(120)
     assert runner.returncode == 128 + signal.SIGTERM
-    assert not any(process.is_running() for process in processes)
+    assert all(has_ended(process.pid) for process in processes)
     assert "interrupted" in saved(home)[1].read_text()
 
 
 def test_a_kernel_does_not_outlive_a_killed_runner(start):
     runner, processes = start("import time\nprint('ready')\ntime.sleep(600)")
     os.kill(runner.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(processes, timeout=120)
-    assert alive == []
+    wait_until(lambda: all(has_ended(process.pid) for process in processes))

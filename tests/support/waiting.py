@@ -33,6 +33,13 @@ def remaining(before: Set[psutil.Process]) -> set[psutil.Process]:
     return set(processes.still_running(new, 20))
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended, also if its parent has not asked for its exit code."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not processes.still_running([psutil.Process(pid)], 0)
+    return True
+
+
 def _ancestors(process: psutil.Process) -> set[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return set(process.parents())

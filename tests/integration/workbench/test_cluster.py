@@ -231,7 +231,7 @@ def running(embedded: tuple[Home, Addresses], project: Path) -> Iterator[Cluster
     for service in cluster(home):
         processes.stop(processes.marked(home, service.name))
     # What a worker has started ends with it.
-    assert psutil.wait_procs(left, timeout=120)[1] == []
+    assert processes.still_running(left, 120) == []
 
 
 def produce(found: Cluster, value: bytes) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import psutil
 import pytest
 import requests
 from confluent_kafka import Consumer, Producer
@@ -230,11 +229,10 @@ def wait_for_a_process(home: Home) -> None:
 
 
 def assert_down_leaves_nothing(home: Home) -> None:
-    pids = [process.pid for process in processes.marked(home)]
-    assert pids
+    started = processes.marked(home)
+    assert started
     assert run(home, "down").returncode == 0
-    left = [pid for pid in pids if psutil.pid_exists(pid)]
-    assert [pid for pid in left if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE] == []
+    assert processes.still_running(started, 0) == []
 
 
 def bootstrap(found: Addresses) -> dict[str, str]:

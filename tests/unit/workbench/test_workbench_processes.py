@@ -16,7 +16,7 @@ import pytest
 
 from tests.services.kafka import ConfiguredBroker
 from tests.support.stand_in import stand_in
-from tests.support.waiting import wait_until
+from tests.support.waiting import has_ended, wait_until
 from topiclake.errors import PlatformError
 from workbench.host import ports, processes
 from workbench.host.home import Home, ProcessRecord, State
@@ -168,7 +168,7 @@ def test_a_process_that_ignores_sigterm_is_killed(home: Home) -> None:
     while not home.log("kafka").read_text():
         time.sleep(0.01)
     processes.stop([psutil.Process(process.pid)], grace_seconds=0.2)
-    assert not psutil.pid_exists(process.pid)
+    assert has_ended(process.pid)
 
 
 def test_down_ends_processes_that_only_their_mark_tells_of(home: Home) -> None:
@@ -178,7 +178,7 @@ def test_down_ends_processes_that_only_their_mark_tells_of(home: Home) -> None:
     try:
         home.state_file.write_text('{"ports": {"kafka"')  # half-written
         assert down(home) == ["kafka"]
-        assert not psutil.pid_exists(marked.pid)
+        assert has_ended(marked.pid)
         assert foreign.poll() is None
     finally:
         for process in (marked, foreign):
