@@ -18,6 +18,8 @@ QUICK := -m "not thorough and not root"
 OTHER := -m "thorough or root"
 TIMES := .cache/test-times
 export PYTHONUNBUFFERED := 1
+# Empty is unset. Each of some hundred processes would compile this project's modules again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
