@@ -71,7 +71,7 @@ class Lab:
         everything = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         assert self.process.wait(120) == 0, "".join(self.said)
-        wait_until(lambda: all(has_ended(process.pid) for process in everything))
+        wait_until(lambda: all(has_ended(process.pid) for process in everything), 120)
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_what_stops_a_run_stops_the_notebook_that_it_runs_too(write, home, numbe
         processes = psutil.Process(runner.pid).children(recursive=True)
         assert len(processes) == 3  # a kernel, the other run, its kernel
         os.kill(runner.pid, number)
-        wait_until(lambda: all(has_ended(process.pid) for process in processes))
+        wait_until(lambda: all(has_ended(process.pid) for process in processes), 120)
     if number != signal.SIGKILL:
         assert "interrupted" in next(home.runs.glob("*-main-*/main.html")).read_text()
     assert "interrupted" in next(home.runs.glob("*-other-*/other.html")).read_text()

@@ -428,4 +428,4 @@ def test_sigterm_ends_a_cell_that_ignores_interrupts(start, home):
 def test_a_kernel_does_not_outlive_a_killed_runner(start):
     runner, processes = start("import time\nprint('ready')\ntime.sleep(600)")
     os.kill(runner.pid, signal.SIGKILL)
-    wait_until(lambda: all(has_ended(process.pid) for process in processes))
+    wait_until(lambda: all(has_ended(process.pid) for process in processes), 120)
