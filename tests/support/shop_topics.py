@@ -42,9 +42,9 @@ class Change:
 
 
 def read_changes(
-    addresses: Addresses, topic: str, form: Literal["avro", "json_schema", "json"]
-) -> list[Change]:
-    """Return all records of a topic, by partition and offset."""
+    addresses: Addresses, topics: list[str], form: Literal["avro", "json_schema", "json"]
+) -> dict[str, list[Change]]:
+    """Return all records of each topic, by partition and offset."""
     decode = {"avro": _avro_decoder(addresses), "json_schema": _payload, "json": json.loads}[form]
     settings = {
         "bootstrap.servers": addresses.kafka_bootstrap_servers,
@@ -52,23 +52,33 @@ def read_changes(
         "enable.auto.commit": False,
         "enable.partition.eof": True,
     }
-    consumer, changes, ended = Consumer(settings), [], 0
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    while ended < PARTITIONS:
+    consumer = Consumer(settings)
+    partitions = [
+        TopicPartition(topic, partition, OFFSET_BEGINNING)
+        for topic in topics
+        for partition in range(PARTITIONS)
+    ]
+    consumer.assign(partitions)
+    changes: dict[str, list[Change]] = {topic: [] for topic in topics}
+    ended = 0
+    while ended < len(partitions):
         message = consumer.poll(30)
-        assert message is not None, topic
+        assert message is not None, topics
         if message.error():
             ended += 1
             continue
         key, value = (None if part is None else decode(part) for part in (message.key(), message.value()))
         named: Any = message.headers() or ()
         headers = {name: json.loads(content) for name, content in named}
-        partition, offset = message.partition(), message.offset()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
         assert partition is not None
         assert offset is not None
-        changes.append(Change(partition, offset, key, value, headers))
+        changes[topic].append(Change(partition, offset, key, value, headers))
     consumer.close()
-    return sorted(changes, key=lambda change: (change.partition, change.offset))
+    for of_topic in changes.values():
+        of_topic.sort(key=lambda change: (change.partition, change.offset))
+    return changes
 
 
 def rows_after(changes: list[Change], table: str) -> list[dict[str, Any]]:

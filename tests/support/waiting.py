@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Set
+from typing import TypeVar
 
 import psutil
 
 from workbench.host import processes
 
+_Value = TypeVar("_Value")
 
-def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
-    """Wait until a condition is true; fail when it is not in time, which is ample on a slow machine."""
+
+def wait_until(condition: Callable[[], _Value], seconds: float = 240) -> _Value:
+    """Return what a condition returns, once that is true; fail when it is not in time, which is ample."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
         time.sleep(0.02)
+    return value
 
 
 def children() -> set[psutil.Process]:
