@@ -1,6 +1,6 @@
 """Reasons why a record is not a row of the table, each with its meaning and a remedy.
 
-Classification, views and the dashboard read this module; `tests/unit/test_reasons.py` compares the docs.
+Classification, views and the dashboard read this module; `tests/repository/test_reasons.py` compares the docs.
 """
 
 from __future__ import annotations

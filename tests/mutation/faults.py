@@ -465,7 +465,7 @@ FAULTS = (
         "session",
         "weak = [key for key in REDACTION_CONF if not _hides(",
         "weak = [key for key in () if not _hides(",
-        "tests/unit/test_databricks.py",
+        "tests/repository/test_databricks.py",
         "a_session_that_would_show_a_secret_is_refused_with_what_to_set",
     ),
     Fault(

@@ -1,6 +1,6 @@
 """Reduce a CustomResourceDefinition to a JSON Schema that refuses unknown fields, as the API server does.
 
-    python -m tests.unit.reduce_crd <crd.yaml> <version of its project> > tests/unit/data/<kind>.json
+    python -m tests.repository.reduce_crd <crd.yaml> <version of its project> > tests/repository/data/<kind>.json
 
 Kept is what a manifest is checked by: names, types, enums, bounds, required. Descriptions are not, nor what
 an operator writes (`status`); subtrees that occur more than once stand in `$defs`.
@@ -45,7 +45,7 @@ def reduced(crd: dict[str, Any], release: str) -> dict[str, Any]:
         "metadata": METADATA,
     }
     schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
-    source = f"{crd['metadata']['name']} of {release}, Apache-2.0, reduced by tests/unit/reduce_crd.py"
+    source = f"{crd['metadata']['name']} of {release}, Apache-2.0, reduced by tests/repository/reduce_crd.py"
     return {"$comment": source, **shared(schema)}
 
 

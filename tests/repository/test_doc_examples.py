@@ -104,7 +104,7 @@ OTHER_BLOCKS = {
         "scale.md",
         "python -m bench.scale --records 2000000 --batch-rows 1000000 --rounds 2",
     ): "a figure needs two million records",
-    ("secrets.md", "mkdir -p conf/secrets/shop"): "tests/unit/test_doc_examples.py",
+    ("secrets.md", "mkdir -p conf/secrets/shop"): "tests/repository/test_doc_examples.py",
     ("secrets.md", "topiclake plan orders -p env=shop"): "tests/notebooks/test_guides.py",
     ("sinks.md", "sinks = {"): "tests/integration/sinks/test_sinks.py",
     ("sinks.md", 'windows = isp.hit_windows(watermark="10 minutes")'): "tests/integration/sinks/test_late.py",

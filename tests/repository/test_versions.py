@@ -32,7 +32,7 @@ FILES = {
         "CONTRIBUTING.md",
     ]
 }
-DATABRICKS = sorted((ROOT / "tests" / "unit" / "data" / "databricks").glob("*.txt"))
+DATABRICKS = sorted((ROOT / "tests" / "repository" / "data" / "databricks").glob("*.txt"))
 POMS = {path.parent.name: path.read_text("utf-8") for path in sorted(ROOT.glob("jars/*/pom.xml"))}
 #: What Maven itself defines.
 BUILT_IN = ("project.",)
