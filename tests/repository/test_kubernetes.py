@@ -43,7 +43,9 @@ Manifest = dict[str, Any]
 
 def violations(manifest: Manifest) -> list[str]:
     """What the schema of the manifest's own kind, reduced from its CRD, says against it."""
-    schema = json.loads((ROOT / "tests" / "repository" / "data" / f"{manifest['kind']}.json").read_text("utf-8"))
+    schema = json.loads(
+        (ROOT / "tests" / "repository" / "data" / f"{manifest['kind']}.json").read_text("utf-8")
+    )
     errors = Draft202012Validator(schema).iter_errors(manifest)
     return [f"{error.json_path}: {error.message}" for error in errors]
 
