@@ -13,7 +13,7 @@ from topiclake.session import CODE_CACHE_SIZE, FILE_LIST_CACHE_SIZE, REDACTION_C
 
 PROJECT = Path(__file__).parents[3]
 #: A list of packages for each runtime that the library is checked against.
-RUNTIMES = {path.stem for path in (PROJECT / "tests" / "unit" / "data" / "databricks").glob("*.txt")}
+RUNTIMES = {path.stem for path in (PROJECT / "tests" / "repository" / "data" / "databricks").glob("*.txt")}
 BUNDLE: dict[str, Any] = yaml.safe_load((PROJECT / "databricks.yml").read_text())
 CLUSTER: dict[str, Any] = BUNDLE["variables"]["cluster"]["default"]
 TARGETS: dict[str, dict[str, Any]] = BUNDLE["targets"]
@@ -76,7 +76,7 @@ def test_each_task_has_compute_with_the_wheel(key: str) -> None:
             assert environment["environment_key"] == task["environment_key"]
             version = environment["spec"]["environment_version"]
             assert (
-                PROJECT / "tests" / "unit" / "data" / "databricks" / f"serverless-{version}.txt"
+                PROJECT / "tests" / "repository" / "data" / "databricks" / f"serverless-{version}.txt"
             ).is_file()
             assert environment["spec"]["dependencies"] == [wheel]
         else:
