@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from topiclake.errors import IngestError, PlatformError
 from topiclake.kafka.offsets import topic_offsets
 from workbench.commands.activity import Activity
 from workbench.dashboard.serving import dashboard_during
+from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.installation import clone
 from workbench.host.java import require_java, short_lived
@@ -52,8 +52,7 @@ def run_demo(home: Home, activity: Activity) -> None:
     require_java()
     for name in (PUBLISH, INGEST):
         _notebook(home, name)
-    os.environ.update(short_lived())
-    with home.sole("demo"):
+    with home.sole("demo"), processes.variables_set(short_lived()):
         began = all(service.state == "stopped" for service in services.status(home))
         console = Console()
         announcement = "its streams, live: {}"

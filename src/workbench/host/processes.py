@@ -38,6 +38,21 @@ _ERRORS = (
 )
 
 
+@contextmanager
+def variables_set(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process, and so of those that it starts, while a block runs."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def marks(home: Home, service: str) -> dict[str, str]:
     """Return the environment variables by which a service of this home is found again."""
     return {HOME_MARK: str(home.folder), SERVICE_MARK: service}

@@ -142,14 +142,8 @@ def environment(home: Home) -> dict[str, str]:
 @contextmanager
 def exported(home: Home) -> Iterator[None]:
     """Set the variables of the running services in this process, for files of conf/ that name them."""
-    variables = environment(home)
-    added = variables.keys() - os.environ.keys()
-    os.environ.update(variables)
-    try:
+    with processes.variables_set(environment(home)):
         yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
 
 
 def _addresses(home: Home, state: State) -> Addresses:
