@@ -97,8 +97,9 @@ def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[
 
 
 def _pick(reserved: Collection[int]) -> int:
-    # Two commands at once must not try the same ports in the same order.
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    # Two commands at once must not try the same ports.
+    start = random.SystemRandom().randrange(len(_PORTS))
+    for port in (*_PORTS[start:], *_PORTS[:start]):
         if port not in reserved and is_free(port):
             return port
     raise OSError(

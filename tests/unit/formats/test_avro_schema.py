@@ -288,7 +288,7 @@ def test_a_bad_schema_alone_leaves_no_reader(schema, reason):
 
 def test_no_depth_raises():
     """JSON's parser and ours count levels differently; there must be no gap between the two."""
-    for depth in [*range(90, 1100, 5), *range(850, 1000)]:
+    for depth in [*range(90, 110), *range(110, 1100, 50), *range(850, 1000)]:
         (reason,) = unite(
             {1: '{"type":"array","items":' * depth + '"int"' + "}" * depth}
         ).incompatible.values() or [""]
@@ -347,7 +347,7 @@ def test_any_garbage_is_told_and_never_raised():
         return chance.choice(parts)
 
     good = one_field("int")
-    for _ in range(3000):
+    for _ in range(1000):
         text = json.dumps(garbage(4))
         union = unite({1: text, 2: json.dumps(good), 3: text}, references={2: [text], 3: [text]})
         assert set(union.writers) | set(union.incompatible) == {1, 2, 3}
