@@ -107,8 +107,9 @@ prometheus:
 	  mv .cache/prometheus.new .cache/prometheus || { \
 	  echo "prometheus is missing; try: sudo apt-get update, and this again; or put prometheus and promtool on the PATH"; exit 1; }; }
 
+# Three workers on two cores: some tests wait for processes.
 test-unit: setup  ## the quick tests: no JVM, about half a minute
-	$(PY) -m pytest -n 2 $(QUICK) tests/unit
+	$(PY) -m pytest -n 3 $(QUICK) tests/unit
 
 check: setup  ## ruff, strict types, tests
 	$(VENV)/bin/ruff format --check .
