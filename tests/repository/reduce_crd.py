@@ -1,6 +1,6 @@
 """Reduce a CustomResourceDefinition to a JSON Schema that refuses unknown fields, as the API server does.
 
-    python -m tests.repository.reduce_crd <crd.yaml> <version of its project> > tests/repository/data/<kind>.json
+    python -m tests.repository.reduce_crd <crd.yaml> <version of its project> > data/<kind>.json
 
 Kept is what a manifest is checked by: names, types, enums, bounds, required. Descriptions are not, nor what
 an operator writes (`status`); subtrees that occur more than once stand in `$defs`.

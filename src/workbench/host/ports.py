@@ -6,6 +6,7 @@ import errno
 import random
 import socket
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import requests
@@ -99,7 +100,7 @@ def choose(names: Iterable[str], recorded: Mapping[str, int], avoid: Collection[
 def _pick(reserved: Collection[int]) -> int:
     # Two commands at once must not try the same ports.
     start = random.SystemRandom().randrange(len(_PORTS))
-    for port in (*_PORTS[start:], *_PORTS[:start]):
+    for port in chain(_PORTS[start:], _PORTS[:start]):
         if port not in reserved and is_free(port):
             return port
     raise OSError(
