@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ torture: setup  ## kill an ingest 32 times while records flow, and seven further
 
 torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
 	@$(MAKE) torture RECORDS=60000 KILLS=4 KIND_KILLS=1 WRITE_SECONDS=60
+
+torture-cdc: setup  ## kill the ingests of a database's changes 30 times, and compare their tables with it (half an hour)
+	$(PY) -m bench.torture_changes
 
 faults: setup  ## break each guard once, and see its test fail (about a quarter of an hour)
 	$(PY) -m tests.mutation.plant_faults

@@ -94,6 +94,25 @@ def rows_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
     return [rows[key] for key in sorted(rows)]
 
 
+def versions_after(changes: list[Change], table: str) -> list[dict[str, Any]]:
+    """Return all versions of the rows of a table, with `__START_AT` and `__END_AT`, by key and start.
+
+    The table is never truncated. An update that changes no column begins no version.
+    """
+    versions: list[tuple[_Key, dict[str, Any]]] = []
+    current: dict[_Key, dict[str, Any]] = {}
+    for change, key, row in _applied(changes, table):
+        position, before = change.value["source"]["lsn"], current.get(key)
+        if before and row and all(before[name] == value for name, value in row.items()):
+            continue
+        if before is not None:
+            current.pop(key)["__END_AT"] = position
+        if row is not None:
+            current[key] = row | {"__START_AT": position, "__END_AT": None}
+            versions.append((key, current[key]))
+    return [row for _, row in sorted(versions, key=lambda each: (each[0], each[1]["__START_AT"]))]
+
+
 def _applied(changes: list[Change], table: str) -> Iterator[tuple[Change, _Key, dict[str, Any] | None]]:
     """Yield each change with its key and its row, in the order of the log; a deletion has no row.
 

@@ -1,0 +1,126 @@
+"""The ingests of the shop's changes in a separate process group, which is killed.
+
+Used by bench/torture_changes.py.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import topiclake as tl
+from tests.support.environment import quiet_conf
+from topiclake.config.settings import Settings
+from topiclake.delta import merge
+from topiclake.session import local_session
+
+PROJECT = Path(__file__).resolve().parents[2]
+#: Much longer than a start of Spark and a batch take, also on a busy machine.
+PATIENCE_SECONDS = 600
+#: The line that the process prints once all of its queries run.
+STARTED = b"all queries run\n"
+
+
+@dataclass(frozen=True)
+class ChangeIngests:
+    """The process that is killed, and the file of its output."""
+
+    settings: Sequence[Settings]
+    folder: Path
+
+    def start(self, *, trigger: str = "1 second", share: float | None = None) -> subprocess.Popen[bytes]:
+        """Start the ingests in a separate process group, and return once all of them run.
+
+        Args:
+            trigger: The trigger of each ingest.
+            share: The share of a MERGE's time after which the group is killed. None: it is not.
+        """
+        given = [each.model_dump_json() for each in self._triggered(trigger)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.programs.changes_run",
+            str(self.folder),
+            "" if share is None else str(share),
+            *given,
+        ]
+        with self.log.open("a") as log:
+            process = subprocess.Popen(
+                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True
+            )
+        assert process.stdout is not None
+        is_readable, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
+        line = process.stdout.readline() if is_readable else b"nothing in time"
+        # A MERGE of the first query may end the process before the last query is started.
+        assert line == STARTED or share is not None, f"{line!r}: {self.tail()}"
+        return process
+
+    def drain(self) -> None:
+        """Process everything that Kafka holds."""
+        process = self.start(trigger="availableNow")
+        assert process.wait(PATIENCE_SECONDS) == 0, self.tail()
+
+    @property
+    def log(self) -> Path:
+        """The file of its errors."""
+        return self.folder / "stderr.log"
+
+    def tail(self) -> str:
+        """Return the end of its errors."""
+        return self.log.read_text(errors="replace")[-3000:]
+
+    def _triggered(self, trigger: str) -> list[Settings]:
+        return [
+            each.model_copy(update={"pipeline": each.pipeline.model_copy(update={"trigger": trigger})})
+            for each in self.settings
+        ]
+
+
+# In the process that is killed
+
+
+def kill_within_merge(share: float) -> None:
+    """Have the whole group killed in a MERGE, after a share of the time that the MERGE before took."""
+    execute = merge.execute_once
+    seconds: list[float] = []
+
+    def execute_once(*args: Any, **options: Any) -> None:
+        begin = time.monotonic()
+        timer = threading.Timer(share * seconds[-1], os.killpg, (0, signal.SIGKILL)) if seconds else None
+        if timer is not None:
+            timer.start()
+        execute(*args, **options)
+        if timer is not None:
+            timer.cancel()
+        seconds.append(time.monotonic() - begin)
+
+    merge.execute_once = execute_once
+
+
+def main(folder: str, share: str, *given: str) -> None:
+    """Run an ingest of each of the `given` settings."""
+    if share:
+        kill_within_merge(float(share))
+    settings = [Settings.model_validate_json(each) for each in given]
+    spark = local_session("changes", PROJECT / "jars", quiet_conf(folder) | {"spark.driver.memory": "2g"})
+    queries = [tl.start_ingest(spark, each) for each in settings]
+    sys.stdout.buffer.write(STARTED)
+    sys.stdout.flush()
+    for query, each in zip(queries, settings, strict=True):
+        tl.await_caught_up(query, each.pipeline.trigger)
+    for query in queries:
+        query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
