@@ -1,6 +1,7 @@
 """Reasons why a record is not a row of the table, each with its meaning and a remedy.
 
-Classification, views and the dashboard read this module; `tests/repository/test_reasons.py` compares the docs.
+Classification, views and the dashboard read this module. The docs have the same reasons:
+`tests/repository/test_reasons.py` compares them.
 """
 
 from __future__ import annotations
