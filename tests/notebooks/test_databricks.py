@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_the_stand_in_has_only_documented_names(stub) -> None:
         assert callable(part)
 
 
+#: A pipeline of changes, which conf/ has for a database only: the newest position of each device.
+NEWEST = """
+topic: gps
+trigger: availableNow
+view: newest
+starting_offsets: earliest
+apply: upsert
+changes: {keys: [deviceId], order: [timestamp], deletes: deviceId = 'Mojstrovka'}
+"""
+
+
 def notebooks(topic: str, folder: Path) -> list[tuple[str, dict[str, str]]]:
     """Return each notebook with its parameters: topics whose names begin with `topic`, tables in a folder."""
     ingest = {
@@ -45,6 +57,12 @@ def notebooks(topic: str, folder: Path) -> list[tuple[str, dict[str, str]]]:
         "checkpoint_path": (folder / "checkpoint").as_uri(),
     }
     table = {"table_path": ingest["table_path"]}
+    newest = {
+        "pipeline": "newest",
+        "topic": topic,
+        "table_path": (folder / "newest").as_uri(),
+        "checkpoint_path": (folder / "newest_checkpoint").as_uri(),
+    }
     taxi = {
         "topic": f"{topic}-taxi",
         "table_path": (folder / "taxi").as_uri(),
@@ -71,6 +89,8 @@ def notebooks(topic: str, folder: Path) -> list[tuple[str, dict[str, str]]]:
         ("plan.py", {name: ingest[name] for name in ("topic", "table_path", "checkpoint_path")}),
         # A job gives its parameters to all of its tasks, also to those that declare no devices.
         ("gps_ingest.py", ingest | {"devices": "3"}),
+        ("ingest.py", newest),
+        ("purge.py", newest | {"retention_days": "0"}),
         ("ingest.py", ingest | {"max_offsets_per_trigger": "1000"}),
         ("query.py", table | {"sql": "SELECT count(*) AS records FROM gps"}),
         ("gps_query.py", table | {"version": "1"}),
@@ -88,9 +108,8 @@ def notebooks(topic: str, folder: Path) -> list[tuple[str, dict[str, str]]]:
         ("wikimedia_silver.py", wikimedia),
         ("wikimedia_gold.py", wikimedia),
     ]
-    assert sorted([*(name for name, _ in asked), *OF_A_DATABASE]) == sorted(
-        path.name for path in (PROJECT / "notebooks").glob("*.py")
-    )
+    names = {name for name, _ in asked}
+    assert names | OF_A_DATABASE == {path.name for path in (PROJECT / "notebooks").glob("*.py")}
     return asked
 
 
@@ -101,6 +120,7 @@ def check_results(done: subprocess.CompletedProcess[str], topic: str) -> None:
     assert exits["gps_publish.py"]["records"] == exits["gps_ingest.py"]["rows_written"] == 993
     # Two partitions have records, 697 and 296. A sample has at most 500 of each.
     assert (exits["plan.py"]["records"], exits["plan.py"]["tables"][0]["sample"]) == (993, {"ok": 796})
+    assert exits["purge.py"]["removed"] == 1
     # A second run, by the notebook of all pipelines, has nothing to do.
     assert (exits["ingest.py"]["rows_written"], exits["ingest.py"]["audit"]["ok"]) == (0, True)
     assert (exits["query.py"]["records"], exits["query.py"]["rows"]) == (993, [{"records": 993}])
@@ -122,6 +142,7 @@ def check_results(done: subprocess.CompletedProcess[str], topic: str) -> None:
         "gps_publish.py": 0,
         "plan.py": 3,
         "gps_ingest.py": 5,
+        "purge.py": 1,
         "ingest.py": 4,
         "query.py": 2,
         "gps_query.py": 4,
@@ -141,21 +162,25 @@ def check_results(done: subprocess.CompletedProcess[str], topic: str) -> None:
     }
 
 
-@pytest.mark.slow("nineteen notebooks")
+@pytest.mark.slow("all notebooks")
 @pytest.mark.timeout(1200)
-def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, tmp_path) -> None:
+def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, project, tmp_path) -> None:
     _, addresses = embedded
+    (project / "conf" / "pipelines" / "newest.yaml").write_text(NEWEST)
+    # The store is mounted.
+    shutil.copy(PROJECT / "conf" / "local.yaml", project / "conf")
     # The default on Databricks is an environment with other services.
     asked = [(name, {"env": "local"} | given) for name, given in notebooks("stand-in", tmp_path)]
-    done = run_notebooks(PROJECT, asked, addresses.environment() | warm_jvm.environment())
+    done = run_notebooks(project, asked, addresses.environment() | warm_jvm.environment())
     check_results(done, "stand-in")
 
 
 @pytest.mark.thorough("the same notebooks as on a cluster")
-@pytest.mark.slow("nineteen notebooks")
+@pytest.mark.slow("all notebooks")
 @pytest.mark.timeout(1200)
 def test_each_notebook_runs_on_serverless_compute(embedded, connect_server, project, tmp_path) -> None:
     _, addresses = embedded
+    (project / "conf" / "pipelines" / "newest.yaml").write_text(NEWEST)
     environment = yaml.safe_load((project / "conf" / "databricks.yaml").read_text())
     environment["kafka"] = {"bootstrap_servers": addresses.kafka_bootstrap_servers}
     environment["schema_registry"] = {"url": addresses.schema_registry_url, "new_id_seconds": 0}

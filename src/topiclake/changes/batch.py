@@ -22,6 +22,7 @@ from topiclake.changes.truncates import Truncate
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.formats.envelope import DELETE, UPSERT
+from topiclake.session import is_connect
 from topiclake.streaming.row_cache import cached
 
 
@@ -155,7 +156,8 @@ class Changes:
             skipped: Number of records of the batch that the caller has skipped.
             quarantined: Number of records of the batch that the caller has put into quarantine before.
             shares_session: Whether other threads use the session at the same time. Then the MERGE has no
-                transaction id, and a commit without rows after it has the id and the metadata.
+                transaction id, and a commit without rows after it has the id and the metadata. It is so on
+                Spark Connect, too.
             commit: Metadata of the commit.
 
         Returns:
@@ -182,7 +184,8 @@ class Changes:
         }
         metadata = {"changes": changes, "offsets": counts.offsets} | dict(commit)
         # A batch without new rows is usually a repeated one. With an id, Delta would skip its corrections.
-        has_id = not shares_session and (bool(number) or truncate is not None)
+        may_have_id = not shares_session and not is_connect(merged.sparkSession)
+        has_id = may_have_id and (bool(number) or truncate is not None)
         if rows or truncate is not None:
             self._execute(merged, ends, writer if has_id else None, batch_id, metadata)
         if rows and self.rules.has_versions:

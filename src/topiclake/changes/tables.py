@@ -21,6 +21,8 @@ from topiclake.sources.table_snapshot import TableSnapshot
 #: Delta clusters a table by four columns at most, of types that have statistics.
 _MOST_CLUSTERED = 4
 _NOT_CLUSTERED = (BinaryType, BooleanType, StructType)
+#: A purge writes the files with old deletions again, so not every batch makes one.
+PURGE_BATCHES = 100
 _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
@@ -148,22 +150,30 @@ def current_rows(table: DataFrame) -> DataFrame:
     return table.drop(CDC_COLUMN)
 
 
-def purge(spark: SparkSession, path: str, older_than_seconds: int) -> int:
-    """Remove deletions that were applied before a time from the table; return their number.
+def purge_at(spark: SparkSession, path: str, retention_days: float | None, batch_id: int) -> None:
+    """Remove old deletions after each hundredth batch, if they are kept for a time only."""
+    if retention_days is not None and batch_id % PURGE_BATCHES == 0:
+        purge(spark, path, retention_days)
+
+
+def purge(spark: SparkSession, path: str, retention_days: float) -> int:
+    """Remove deletions from the table that are older than some days; return their number.
 
     Raises:
-        ConfigError: The table has SCD type 2.
+        ConfigError: The time is negative, or the table has no changes, or SCD type 2.
     """
-    if END in delta.read(spark, path).columns:
+    table = delta.read(spark, path)
+    require_purgeable(path, retention_days, has_versions=END in table.columns)
+    if CDC_COLUMN not in table.columns:
         raise ConfigError(
-            f"the table at {path} has SCD type 2, and its deletions are the ends of versions",
-            "keep them, or delete the rows of a key",
+            f"the table at {path} has no rows of changes, so it has no deletions",
+            "set the table of a pipeline with apply: upsert",
             table=path,
-            reason="scd_type",
+            reason="no_changes",
         )
     condition = (
         f"{CDC_COLUMN}.{DELETED} AND {CDC_COLUMN}.{DELETED_AT} < "
-        f"current_timestamp() - make_dt_interval(0, 0, 0, {older_than_seconds})"
+        f"current_timestamp() - make_dt_interval(0, 0, 0, {round(retention_days * 86_400)})"
     )
     statement = f"DELETE FROM {catalog.identifier(path)} WHERE {condition}"  # noqa: S608 (quoted)
     removed: list[int] = []
@@ -173,3 +183,22 @@ def purge(spark: SparkSession, path: str, older_than_seconds: int) -> int:
 
     delta.retry_conflicts(remove)
     return sum(removed)
+
+
+def require_purgeable(path: str, retention_days: float, *, has_versions: bool) -> None:
+    """Check that old deletions of a table can be removed.
+
+    Raises:
+        ConfigError: The time is negative, or the table has SCD type 2.
+    """
+    if retention_days < 0:
+        raise ConfigError(
+            f"retention_days is {retention_days}", "retention_days=30", parameter="retention_days"
+        )
+    if has_versions:
+        raise ConfigError(
+            f"the table at {path} has SCD type 2, and its deletions are the ends of versions",
+            "keep them, or delete the rows of a key",
+            table=path,
+            reason="scd_type",
+        )

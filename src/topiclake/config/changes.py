@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from topiclake.config.secret import Section
 from topiclake.config.source import Text, listed
@@ -51,6 +51,9 @@ class ChangeSettings(Section):
     history_columns: Names = ()
     #: Columns whose change begins no version.
     except_history_columns: Names = ()
+    #: Days that the table keeps a deletion. Each hundredth batch removes older ones. Without it, only
+    #: `purge_changes` removes deletions. It must be longer than changes can be late or wait in quarantine.
+    retention_days: Annotated[float, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> ChangeSettings:
@@ -76,8 +79,9 @@ class ChangeSettings(Section):
     def _check_versions(self) -> None:
         if not self.order:
             raise ValueError("scd_type 2 needs order, whose values are the ends of versions")
-        if self.truncates:
-            raise ValueError("truncates belongs to scd_type 1")
+        for name in ("truncates", "retention_days"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} belongs to scd_type 1")
 
     @property
     def keeps_tombstones(self) -> bool:

@@ -8,7 +8,10 @@ A batch makes these commits, each with Delta's transaction id, in this order.
 
 With SCD type 2, further MERGEs may correct versions after it. With several topics in one query, the MERGE has
 no transaction id, since their threads share the session. A second commit of the table without rows has it. A
-MERGE that is repeated changes no row but versions that need a correction.
+MERGE that is repeated changes no row but versions that need a correction. Spark Connect has one session for
+all queries, so it is the same there.
+
+With `retention_days`, a purge of old deletions follows each hundredth batch.
 
 A batch that Spark repeats after a crash only corrects versions (SCD type 2) if the table has it. Otherwise
 its quarantined records stay in quarantine, and the others are classified again.
@@ -24,6 +27,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from topiclake.changes import tables
 from topiclake.changes.batch import Changes
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION
 from topiclake.changes.pipeline import RowChanges
@@ -112,6 +116,7 @@ def write(
     offsets, writer = offsets_of(target, spark, batch_id, resumed_offsets), writer_name(target, spark)
     batch = _ChangeBatch(target, writer, records, batch_id, offsets, state, changes, is_resumed)
     delta.write_with_retries(partial(_write, batch), state.decoder.refresh)
+    tables.purge_at(spark, target.table, changes.settings.retention_days, batch_id)
 
 
 def _decoder(spark: SparkSession, target: Target, values: DeclaredFormat | None) -> RowDecoder:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.delta import table as delta
-from topiclake.errors import PlatformError, require_extra
+from topiclake.errors import require_extra
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import change_batch, declared_batch, multi_topic, registered_batch, targets
 from topiclake.ingest.batch_schemas import BatchSchemas, BeforeTable
@@ -27,7 +27,7 @@ from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.session import is_connect, require_avro_limits, require_redaction
+from topiclake.session import require_avro_limits, require_redaction
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import NO_TABLE, read_snapshot
 from topiclake.storage import mount
@@ -71,13 +71,6 @@ def start_ingest(
         4
     """
     queries.require_trigger(settings.pipeline.trigger)
-    if settings.pipeline.changes is not None and is_connect(spark):
-        raise PlatformError(
-            "an ingest with apply: upsert does not run on Spark Connect yet",
-            "use a cluster in dedicated access mode",
-            function="start_ingest",
-            reason="connect",
-        )
     target = targets.target(settings, transform)
     if not settings.pipeline.has_table_for_each:
         kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)

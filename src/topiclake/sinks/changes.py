@@ -34,9 +34,11 @@ class ChangeBatches(Sink):
 
     Attributes:
         target: The table, its quarantine, and the rules of the changes.
+        retention_days: Days that the table keeps a deletion; None: until `purge_changes`.
     """
 
     target: ChangeTarget
+    retention_days: float | None = None
 
     def destination(self) -> str:
         """Return the table."""
@@ -45,6 +47,7 @@ class ChangeBatches(Sink):
     def write(self, rows: DataFrame, batch: SinkBatch) -> None:
         """Merge a batch, unless the table has it."""
         self.target.write(rows, writer=batch.query_id, batch_id=batch.number)
+        tables.purge_at(rows.sparkSession, self.target.table, self.retention_days, batch.number)
 
 
 def apply_changes(
@@ -66,6 +69,7 @@ def apply_changes(
     track_history_except_column_list: Sequence[str] | None = None,
     quarantine_path: str | None = None,
     deletion_vectors: bool = False,
+    retention_days: float | None = None,
     name: str = "changes",
 ) -> StreamingQuery:
     """Start a query that applies changes to the rows of a Delta table, with the pipeline's trigger.
@@ -101,6 +105,8 @@ def apply_changes(
         quarantine_path: The path or the name of the quarantine; by default `<path>_quarantine`.
         deletion_vectors: Whether a new table marks replaced rows instead of writing their files again. Some
             readers cannot read such a table.
+        retention_days: Days that the table keeps a deletion. Each hundredth batch removes older ones. By
+            default only `purge_changes` removes deletions.
         name: Last part of the query's name, after the pipeline's name.
 
     Raises:
@@ -145,6 +151,8 @@ def apply_changes(
     rows = ChangeRows.of(changes, rules)
     table = table_of_sink(spark, settings, path)
     quarantine = table_of_sink(spark, settings, quarantine_path or table_name.suffixed(path, QUARANTINE))
+    if retention_days is not None:
+        tables.require_purgeable(table, retention_days, has_versions=rules.has_versions)
     if table_name.folded(quarantine) == table_name.folded(table):
         raise ConfigError(
             f"quarantine_path is the table {path} itself", "set another path", parameter="quarantine_path"
@@ -156,7 +164,7 @@ def apply_changes(
     return queries.start_sink(
         changes,
         settings,
-        ChangeBatches(ChangeTarget(table, quarantine, rules)),
+        ChangeBatches(ChangeTarget(table, quarantine, rules), retention_days),
         name=f"{settings.name}_{name}",
         location=location,
     )
@@ -197,21 +205,23 @@ def changes_view(spark: SparkSession, settings: Settings, *, path: str, name: st
 
 
 def purge_changes(
-    spark: SparkSession, settings: Settings, *, path: str, retention_days: float = RETENTION_DAYS
+    spark: SparkSession, settings: Settings, *, path: str | None = None, retention_days: float | None = None
 ) -> int:
-    """Remove old deletions from a table of `apply_changes`, and return their number.
+    """Remove old deletions from a table of changes, and return their number.
 
     After that, a change that is older than such a deletion would bring its row back, also by a replay. So the
     time must be longer than changes can be late or wait in quarantine. Files remain until `VACUUM`.
 
     Args:
         spark: The session.
-        settings: The store.
-        path: The path or the name of the table.
-        retention_days: The time that the table keeps a deletion after its batch, in days.
+        settings: The store and the pipeline.
+        path: The path or the name of the table; by default that of the pipeline.
+        retention_days: The time that the table keeps a deletion after its batch, in days. By default that of
+            the pipeline, else 30.
 
     Raises:
-        ConfigError: The time is negative, or the table has SCD type 2.
+        ConfigError: The time is negative, or the table has no changes, or SCD type 2. Or the pipeline has
+            several topics.
         StorageError: The table cannot be used.
 
     Example:
@@ -227,10 +237,9 @@ def purge_changes(
         >>> tl.purge_changes(spark, settings, path="/mnt/datalake/purged", retention_days=0)
         1
     """
-    if retention_days < 0:
-        raise ConfigError(
-            f"retention_days is {retention_days}", "retention_days=30", parameter="retention_days"
-        )
-    table = mount.resolve_table(settings.storage, path)
+    changes = settings.pipeline.changes
+    if retention_days is None:
+        retention_days = changes.retention_days if changes is not None else None
+    table = mount.resolve_table(settings.storage, path or settings.only_topic().pipeline.location)
     with storage_errors(settings.storage, table):
-        return tables.purge(spark, table, round(retention_days * 86_400))
+        return tables.purge(spark, table, RETENTION_DAYS if retention_days is None else retention_days)

@@ -306,6 +306,24 @@ def show(pipeline: str, sql: str, limit: int, assignments: tuple[str, ...], as_j
     _run_notebook("query.py", parameters, KEYS, None if as_json else print_rows, reads_little=not sql)
 
 
+@cli.command()
+@click.argument("pipeline")
+@click.option(
+    "--retention-days",
+    type=click.FloatRange(min=0),
+    help="Days that the table keeps a deletion. By default those of the pipeline, else 30.",
+)
+@assignment_option
+@click.option("--json", "as_json", is_flag=True, help="Print {table, removed}.")
+def purge(pipeline: str, retention_days: float | None, assignments: tuple[str, ...], as_json: bool) -> None:
+    """Remove old deletions from the table of PIPELINE, which has `apply: upsert`."""
+    from workbench.commands.purge import KEYS, print_removed
+
+    days = "" if retention_days is None else str(retention_days)
+    parameters = _parameters(assignments, pipeline) | {"retention_days": days}
+    _run_notebook("purge.py", parameters, KEYS, None if as_json else print_removed)
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("topic")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF kafka-console-consumer]")

@@ -3,6 +3,7 @@
 import json
 import textwrap
 from collections import Counter
+from datetime import datetime
 
 import pytest
 
@@ -143,6 +144,31 @@ tl.await_caught_up(query, settings.pipeline.trigger)
         rows = delta.read(spark, f"{hits.folder}/{name}")
         assert (rows.count(), rows.select("_kafka").distinct().count()) == (20, 20)
     assert delta.read(spark, f"{hits.folder}/versions").count() == 20
+
+
+@pytest.mark.thorough("changes on the same server")
+@pytest.mark.slow("two clients, and a Python worker for each query")
+def test_an_ingest_of_changes_on_spark_connect_applies_each_once_also_after_a_crash(
+    hits, connect_server, spark
+):
+    changes = {"keys": ["ip"], "order": ["hittime"], "deletes": "none"}
+    settings, table = hits.settings(apply="upsert", changes=changes), f"{hits.folder}/table"
+    hits.publish(20)
+    hits.send(b"no JSON")
+    connect_server.run(INGEST + AUDIT, settings=settings)
+    crash_after_batch(hits.folder / "checkpoint", 0)
+    hits.publish(20, seed=2)
+    connect_server.run(INGEST + AUDIT + "tl.replay_quarantine(spark, settings)\n" + AUDIT, settings=settings)
+    newest: dict[str, float] = {}
+    for value in hits.values():
+        at = datetime.fromisoformat(value["hittime"].replace("Z", "+00:00")).timestamp()
+        newest[value["ip"]] = max(newest.get(value["ip"], 0), at)
+    rows = delta.read(spark, table).selectExpr("ip", "unix_micros(hittime) / 1000000 AS at")
+    assert sorted(tuple(row) for row in rows.collect()) == sorted(newest.items())
+    assert reasons_of(spark, table) == {"undecodable": 1}
+    counts = [commit.metadata["changes"] for commit in table_commits.read(spark, table).valid[::-1]]
+    assert [count["merged"] + count["superseded"] for count in counts] == [20, 20]
+    assert [count["quarantined"] for count in counts] == [1, 0]
 
 
 @pytest.mark.slow("a Spark Connect server starts for this file")

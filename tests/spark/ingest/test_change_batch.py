@@ -102,6 +102,16 @@ def test_a_tombstone_deletes_the_row_of_its_key_and_a_value_of_nulls_does_not(sp
     assert [counts["deleted"] for counts in shop.counts()] == [1, 1]
 
 
+@pytest.mark.slow("two batches, and a purge")
+def test_each_hundredth_batch_removes_old_deletions_if_the_table_keeps_them_for_a_time(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS.replace("{order: [at]", "{retention_days: 0, order: [at]"))
+    shop.write(shop.records([change(0, 0, 1, "Ada", 1), change(0, 1, 2, "Bob", 1, "d")]), 99)
+    stored = delta.read(spark, shop.target.table)
+    assert stored.where("_cdc.deleted").count() == 1
+    shop.write(shop.records([change(0, 2, 3, "Cem", 1, "d")]), 100)
+    assert [row["id"] for row in delta.read(spark, shop.target.table).collect()] == [1]
+
+
 @pytest.mark.thorough("FAILFAST is tested in test_gps and test_json")
 def test_a_batch_without_changes_has_a_commit_and_failfast_writes_nothing(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)

@@ -296,6 +296,11 @@ def test_an_upsert_has_defaults_and_rules(load):
         ({"changes": "{keys: [id], deletes: none, scd_type: 2}"}, "order"),
         ({"changes": "{keys: [id], deletes: none, order: [at], scd_type: 3}"}, "scd_type"),
         ({"changes": "{keys: [id], deletes: none, order: [at], scd_type: 2, truncates: a}"}, "truncates"),
+        (
+            {"changes": "{keys: [id], deletes: none, order: [at], scd_type: 2, retention_days: 1}"},
+            "retention",
+        ),
+        ({"changes": "{keys: [id], deletes: none, retention_days: -1}"}, "retention_days"),
         ({"changes": "{keys: [id], deletes: none, order: [at], history_columns: [a]}"}, "scd_type 2"),
         (
             {
