@@ -40,7 +40,7 @@ def remaining(before: Set[psutil.Process]) -> set[psutil.Process]:
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended, also if its parent has not asked for its exit code."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return not processes.still_running([psutil.Process(pid)], 0)
+        return processes.has_ended(psutil.Process(pid))
     return True
 
 

@@ -101,9 +101,18 @@ def is_running(record: ProcessRecord) -> bool:
     try:
         process = Process(record.pid)
         is_same_process = abs(process.create_time() - record.created) <= CREATED_TOLERANCE_SECONDS
-        return is_same_process and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+    return is_same_process and not has_ended(process)
+
+
+def has_ended(process: Process) -> bool:
+    """Return whether a process has ended, also if its parent has not asked for its exit code."""
+    try:
+        # The first thread of a process may end before the others.
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
 
 
 def running(home: Home) -> dict[str, Process]:
@@ -112,7 +121,7 @@ def running(home: Home) -> dict[str, Process]:
     # Its children, such as a worker's executors, have the same variables and the same session. A child with a
     # separate session, such as `setsid` with which Hadoop's Shell begins, is younger.
     for process in sorted(marked(home), key=lambda process: record_of(process.pid).created):
-        name = _environment(process).get(SERVICE_MARK)
+        name = service_of(process)
         if name and session_of(process.pid) == process.pid:
             services.setdefault(name, process)
     return services
@@ -159,7 +168,7 @@ def still_running(processes: Iterable[Process], seconds: float) -> list[Process]
     while True:
         _, left = psutil.wait_procs(left, timeout=0)
         # A container's first process may never ask for the exit code of an orphan, which stays a zombie then.
-        left = [process for process in left if not _is_zombie(process)]
+        left = [process for process in left if not has_ended(process)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_SECONDS)
@@ -226,15 +235,6 @@ def _environment(process: Process) -> dict[str, str]:
         return process.environ()
     except psutil.Error:
         return {}
-
-
-def _is_zombie(process: Process) -> bool:
-    """Return whether a process has ended, and its parent has not asked for its exit code."""
-    try:
-        # The first thread of a process may end before the others.
-        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    except psutil.NoSuchProcess:
-        return True
 
 
 def _signal(processes: Iterable[Process], number: int) -> None:

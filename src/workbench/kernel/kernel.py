@@ -28,6 +28,7 @@ from workbench.dbutils.widgets import unused_parameters
 from workbench.display.show import Display
 from workbench.display.table import Redaction
 from workbench.host.installation import jars_folder
+from workbench.host.processes import has_ended
 from workbench.host.redaction import Redactor
 from workbench.kernel.context import pop_context
 from workbench.kernel.failures import failure_report
@@ -183,7 +184,7 @@ class NotebookKernel(IPythonKernel):
     def _process_children(self) -> list[psutil.Process]:
         # Children that have ended but were not waited for would hold up the shutdown for ten seconds.
         children = super()._process_children()  # type: ignore[no-untyped-call]
-        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return [child for child in children if not has_ended(child)]
 
 
 class NotebookKernelApp(IPKernelApp):
