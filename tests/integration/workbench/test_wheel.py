@@ -119,7 +119,7 @@ def test_without_extras_there_is_neither_spark_nor_jupyter(bare: Path, tmp_path:
 
 
 #: The longest time of the demo and the commands of the page on an idle machine, in seconds. A command uses
-#: both cores. Beside other workers of pytest, only the timeout of the test applies.
+#: both cores. With other workers of pytest beside it, the test has no limit but its timeout.
 MOST_SECONDS = 120
 
 
