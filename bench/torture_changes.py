@@ -229,7 +229,7 @@ def main(statements: int, kills: int, seed: int) -> None:
         change_shop(conninfo, SHOP_KEYS, kinds=INSERTS, keys=SHOP_KEYS, seed=seed)
         await_all_published(conninfo)
         (folder := scratch / "lake").mkdir()
-        spark, settings = start_spark(scratch), ingests(folder, batch=max(500, statements // 100))
+        spark, settings = start_spark(scratch), ingests(folder, batch=max(500, statements // 20))
         process = ChangeIngests(tuple(settings.values()), folder)
         torture(spark, settings, process, conninfo, statements, kills, random.Random(seed))
         await_all_published(conninfo)

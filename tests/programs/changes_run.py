@@ -44,7 +44,8 @@ class ChangeIngests:
             trigger: The trigger of each ingest.
             share: The share of a MERGE's time after which the group is killed. None: it is not.
         """
-        given = [each.model_dump_json() for each in self._triggered(trigger)]
+        # A default may contradict other keys if it is set.
+        given = [each.model_dump_json(exclude_unset=True) for each in self._triggered(trigger)]
         command = [
             sys.executable,
             "-m",
