@@ -77,7 +77,9 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
             # Spark computes cached rows again.
             version = delta.latest_version(rows.sparkSession, path)
             table = delta.read(rows.sparkSession, path, version)
-        last = Truncate.newest(prepared, table, rules.keys, order) if rules.truncates else None
+        last = None
+        if rules.truncates:
+            last = Truncate.newest(prepared if counts.truncates else None, table, rules.keys, order)
         is_valid = F.col(REASON_FIELD).isNull()
         changes = prepared.where(is_valid & F.col(OPERATION_FIELD).isin(UPSERT, DELETE))
         if last is not None:
@@ -90,7 +92,13 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
             result, unknown = versions(changes, stored, rules, order)
         else:
             if counts.unavailable:
-                changes, unknown = unavailable.resolved(changes, table, rules, order, last)
+                found = caches.enter_context(
+                    cached(unavailable.with_known(changes, table, rules, order, last))
+                )
+                is_known = F.col(unavailable.KNOWN)
+                changes, unknown = (
+                    found.where(part).drop(unavailable.KNOWN) for part in (is_known, ~is_known)
+                )
             truncated = None if last is None else last.literal
             result = newest(
                 changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0

@@ -32,6 +32,10 @@ START, END = "__START_AT", "__END_AT"
 #: the change before. The third field is the start of the change itself.
 HIDDEN, KEPT, OWN_START = "hidden", "kept", "start"
 
+#: Columns of rows while they are prepared.
+_IS_KEYLESS, _OPERATION, _UNAVAILABLE = (
+    f"{CHANGE_COLUMN}_{name}" for name in ("is_keyless", "operation", "unavailable")
+)
 _TECHNICAL = (KAFKA_COLUMN, KEY_COLUMN, HEADERS_COLUMN, TOMBSTONE_COLUMN)
 
 
@@ -74,28 +78,36 @@ class ChangeRows:
         rows = envelopes.opened(rows, self.rules.envelope)
         envelope = _envelope(self.rules, self.schema)
         keys = {key: self._key(envelope, key) for key in self.rules.keys}
-        has_no_key = reduce(Column.__or__, (column.isNull() for column in keys.values()))
-        operation = self._operation(envelope, has_no_key)
+        is_keyless = reduce(Column.__or__, (column.isNull() for column in keys.values()))
         kinds = rows.select(*(column.alias(name) for name, column in envelope.fields.items())).schema
         unavailable = self._unavailable(envelope, kinds) if envelope.has_unavailable else {}
-        reason, detail = self._reason(operation, has_no_key)
+        whole_row = F.struct(*map(named, rows.columns))
+        # Each column depends on these. Spark would analyze, optimize and compile a copy of them for each.
+        rows = rows.select(
+            "*",
+            is_keyless.alias(_IS_KEYLESS),
+            self._operation(envelope, is_keyless).alias(_OPERATION),
+            _names([F.when(is_it, F.lit(name)) for name, is_it in unavailable.items()]).alias(_UNAVAILABLE),
+        )
+        operation, found = F.col(_OPERATION), F.col(_UNAVAILABLE)
+        reason, detail = self._reason(operation, F.col(_IS_KEYLESS))
         is_deletion = operation.isin(DELETE, TRUNCATE)
         # The row of a truncate has no keys.
         has_row_key = ~operation.eqNullSafe(TRUNCATE) if self.rules.truncates else F.lit(True)
         columns = [F.when(has_row_key, column).alias(name) for name, column in keys.items()]
         for name, column in envelope.fields.items():
             if name not in keys and self.rules.is_in_table(name):
-                is_unknown = is_deletion | unavailable[name] if name in unavailable else is_deletion
+                is_unknown = is_deletion
+                if name in unavailable:
+                    is_unknown |= F.array_contains(found, name)
                 columns.append(F.when(~F.coalesce(is_unknown, F.lit(False)), column).alias(name))
-        named = [F.when(is_it, F.lit(name)) for name, is_it in unavailable.items()]
-        kept = _names(named)
         change = [
             operation.alias("operation"),
             reason.alias("reason"),
             detail.alias("detail"),
-            F.when(operation == UPSERT, kept).otherwise(_names([])).alias("unavailable"),
+            F.when(operation == UPSERT, found).otherwise(_names([])).alias("unavailable"),
             # Only changes that may be rejected need it.
-            F.when(reason.isNotNull() | (F.size(kept) > 0), F.to_json(F.struct("*"))).alias("row_json"),
+            F.when(reason.isNotNull() | (F.size(found) > 0), F.to_json(whole_row)).alias("row_json"),
         ]
         if envelope.old_key is not None:
             kinds = rows.select(*(column.alias(name) for name, column in keys.items())).schema
@@ -115,7 +127,7 @@ class ChangeRows:
             schema = StructType([*schema.fields[:-1], end, schema.fields[-1]])
         return schema
 
-    def _operation(self, envelope: Envelope, has_no_key: Column) -> Column:
+    def _operation(self, envelope: Envelope, is_keyless: Column) -> Column:
         operation = envelope.operation
         for condition, meaning in (
             (self.rules.apply_as_truncates, TRUNCATE),
@@ -125,7 +137,7 @@ class ChangeRows:
                 is_it = (envelope.operation == UPSERT) & F.coalesce(F.expr(condition), F.lit(False))
                 operation = F.when(is_it, meaning).otherwise(operation)
         # A tombstone has no columns. Without a key or an order, only the delete before it can be applied.
-        of_tombstone = F.when(has_no_key | self.order.is_missing(), SKIP).otherwise(DELETE)
+        of_tombstone = F.when(is_keyless | self.order.is_missing(), SKIP).otherwise(DELETE)
         return F.when(operation == WITHOUT_VALUE, of_tombstone).otherwise(operation)
 
     def _key(self, envelope: Envelope, key: str) -> Column:
@@ -140,7 +152,7 @@ class ChangeRows:
                 found[name] = is_it
         return found
 
-    def _reason(self, operation: Column, has_no_key: Column) -> tuple[Column, Column]:
+    def _reason(self, operation: Column, is_keyless: Column) -> tuple[Column, Column]:
         needs_key = operation.isin(UPSERT, DELETE)
         needs_order = operation.isin(UPSERT, DELETE, TRUNCATE)
         is_lost_truncate = (operation == TRUNCATE) & F.lit(not self.rules.truncates)
@@ -152,7 +164,7 @@ class ChangeRows:
                 UNDECODABLE,
                 "the change has an unknown operation, or neither one nor a row",
             ),
-            (needs_key & has_no_key, NO_KEY, f"one of {', '.join(self.rules.keys)} is null"),
+            (needs_key & is_keyless, NO_KEY, f"one of {', '.join(self.rules.keys)} is null"),
             (no_order, NO_ORDER, f"one of {names} is null"),
             (is_lost_truncate, NO_ORDER, "a truncate needs sequence_by and SCD type 1"),
         ]

@@ -31,21 +31,22 @@ class Truncate:
 
     @classmethod
     def newest(
-        cls, prepared: DataFrame, table: DataFrame, keys: tuple[str, ...], order: Order
+        cls, prepared: DataFrame | None, table: DataFrame, keys: tuple[str, ...], order: Order
     ) -> Truncate | None:
-        """Return the newest truncate of a batch and of the table."""
+        """Return the newest truncate of a batch, if it has one, and of the table."""
         has_no_key = reduce(Column.__and__, (named(key).isNull() for key in keys))
-        is_truncate = F.col(REASON_FIELD).isNull() & (F.col(OPERATION_FIELD) == TRUNCATE)
         key = order.key().alias("key")
-        arrived = prepared.where(is_truncate).select(key, F.lit(False).alias("is_stored"))
         # A user's row may have no key, either.
-        stored = table.where(has_no_key & F.col(f"{CDC_COLUMN}.{DELETED}")).select(
+        found = table.where(has_no_key & F.col(f"{CDC_COLUMN}.{DELETED}")).select(
             key, F.lit(True).alias("is_stored")
         )
-        last = arrived.union(stored).agg(F.max(F.struct("key", "is_stored")).alias("last"))
+        if prepared is not None:
+            is_truncate = F.col(REASON_FIELD).isNull() & (F.col(OPERATION_FIELD) == TRUNCATE)
+            found = found.union(prepared.where(is_truncate).select(key, F.lit(False).alias("is_stored")))
+        last = found.agg(F.max(F.struct("key", "is_stored")).alias("last"))
         texts = order.texts(F.col("last.key"))
-        ((is_stored, found),) = last.select("last.is_stored", F.array(*texts)).collect()
-        return None if is_stored is None else cls(found, not is_stored, order)
+        ((is_stored, newest),) = last.select("last.is_stored", F.array(*texts)).collect()
+        return None if is_stored is None else cls(newest, not is_stored, order)
 
     @property
     def literal(self) -> str:

@@ -18,7 +18,9 @@ from topiclake.changes.rules import ChangeRules
 from topiclake.changes.truncates import Truncate
 from topiclake.formats import envelope as envelopes
 
-_OLD, _EPOCH, _KNOWN, _NEW_KEY, _AT = "_old", "_epoch", "_known", "_new_key", "_at"
+#: Whether the row of a change with an unavailable value is known.
+KNOWN = "_known"
+_OLD, _EPOCH, _NEW_KEY, _AT = "_old", "_epoch", "_new_key", "_at"
 _UNAVAILABLE = f"{CHANGE_COLUMN}.unavailable"
 
 
@@ -27,10 +29,12 @@ def is_incomplete() -> Column:
     return F.size(_UNAVAILABLE) > 0
 
 
-def resolved(
+def with_known(
     changes: DataFrame, table: DataFrame, rules: ChangeRules, order: Order, truncate: Truncate | None
-) -> tuple[DataFrame, DataFrame]:
-    """Return the changes whose unavailable values have a row, and the changes of unknown rows.
+) -> DataFrame:
+    """Return the changes that are newer than their row, with a column that says if that row is known.
+
+    A change needs a row for its unavailable values, in the table or earlier in the batch.
 
     Args:
         changes: The upserts and deletions of a batch.
@@ -56,9 +60,8 @@ def resolved(
         continues &= truncate.precedes(f"{_OLD}.cdc")
     is_whole = ~is_deletion & ~is_incomplete()
     found = joined.where(is_newer).withColumn(_EPOCH, F.sum(is_deletion.cast("int")).over(by_key))
-    found = found.withColumn(_KNOWN, is_deletion | continues | F.max(is_whole).over(in_epoch))
-    known, unknown = found.where(_KNOWN), found.where(~F.col(_KNOWN))
-    return known.select(*changes.columns), unknown.select(*changes.columns)
+    is_known = is_deletion | continues | F.max(is_whole).over(in_epoch)
+    return found.select(*map(named, changes.columns), is_known.alias(KNOWN))
 
 
 def moved(changes: DataFrame, table: DataFrame, rules: ChangeRules, order: Order) -> DataFrame:
