@@ -40,6 +40,7 @@ from tests.support.shop_topics import KEYS, plain_rows, read_changes, versions_a
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
+from topiclake.errors import DatabaseError
 from topiclake_examples.shop import (
     INSERTS,
     KINDS,
@@ -105,6 +106,21 @@ def start_shuffled(home: Home) -> None:
     problem = KafkaConnect(home).register(home.load().ports, SHUFFLED, connector)
     if problem is not None:
         raise click.ClickException(f"Kafka Connect refuses the connector {SHUFFLED}: {problem}")
+
+
+def await_connectors(conninfo: str) -> None:
+    """Wait until both connectors stream: rows of a snapshot would have its position, and not their own."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            await_all_published(conninfo)
+        except DatabaseError as error:
+            # A connector creates its slot a moment after its registration.
+            if error.fields["reason"] != "missing" or time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+        else:
+            return
 
 
 def await_all_published(conninfo: str) -> None:
@@ -225,6 +241,7 @@ def main(statements: int, kills: int, seed: int) -> None:
         conninfo = shop_conninfo(secret)
         start_shuffled(Home(scratch / "home", PROJECT))
         create_shop(conninfo)
+        await_connectors(conninfo)
         # Each table has a topic before the first start.
         change_shop(conninfo, SHOP_KEYS, kinds=INSERTS, keys=SHOP_KEYS, seed=seed)
         await_all_published(conninfo)
