@@ -44,7 +44,7 @@ def main(records: int, kills: int, seed: int) -> None:
             batch=max(100, records // 100),
         )
         spark = start_spark(scratch)
-        torture(spark, Traffic(settings), Ingest(settings, folder), records, kills, random.Random(seed))
+        torture(spark, Traffic(settings), Ingest(folder, settings), records, kills, random.Random(seed))
         spark.stop()
 
 

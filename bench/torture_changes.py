@@ -36,7 +36,8 @@ import topiclake as tl
 from bench.rounds import PROJECT, console, own_services, secret
 from bench.torture import start_spark
 from tests.programs.changes_run import PATIENCE_SECONDS, ChangeIngests
-from tests.support.shop_topics import KEYS, plain_rows, read_changes, versions_after, view_rows
+from tests.support.shop_topics import KEYS, Change, plain_rows, read_changes, versions_after, view_rows
+from tests.support.waiting import wait_until
 from topiclake.config.settings import Settings
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
@@ -52,8 +53,8 @@ from topiclake_examples.shop import (
     shop_rows,
 )
 from workbench.host.home import Home
+from workbench.host.processes import variables_set
 from workbench.services.kafka_connect import CONNECTOR, KafkaConnect, connector_settings
-from workbench.services.service import Addresses
 
 #: The connector that sends the records of a key to all partitions.
 SHUFFLED = "shuffled"
@@ -110,17 +111,18 @@ def start_shuffled(home: Home) -> None:
 
 def await_connectors(conninfo: str) -> None:
     """Wait until both connectors stream: rows of a snapshot would have its position, and not their own."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
+
+    def have_slots() -> bool:
         try:
             await_all_published(conninfo)
         except DatabaseError as error:
-            # A connector creates its slot a moment after its registration.
-            if error.fields["reason"] != "missing" or time.monotonic() > end:
+            if error.fields["reason"] != "missing":
                 raise
-            time.sleep(0.5)
-        else:
-            return
+            return False
+        return True
+
+    # A connector creates its slot a moment after its registration.
+    wait_until(have_slots, PATIENCE_SECONDS)
 
 
 def await_all_published(conninfo: str) -> None:
@@ -187,7 +189,10 @@ def write_from_outside(spark: SparkSession, settings: Mapping[str, Settings], ch
 
 
 def differences(
-    spark: SparkSession, settings: Mapping[str, Settings], addresses: Addresses, conninfo: str
+    spark: SparkSession,
+    settings: Mapping[str, Settings],
+    changes: Mapping[str, list[Change]],
+    conninfo: str,
 ) -> Iterable[str]:
     """Yield the first difference of each table, and what the audit finds."""
     for topic, of_topic in topics(settings).items():
@@ -195,8 +200,7 @@ def differences(
         found = view_rows(tl.create_view(spark, of_topic))
         if topic == f"{SHUFFLED}.public.customers":
             order = (*KEYS[table], "__START_AT")
-            (changes,) = read_changes(addresses, [f"{CONNECTOR}.public.{table}"], "avro").values()
-            expected = versions_after(changes, table)
+            expected = versions_after(changes[f"{CONNECTOR}.public.{table}"], table)
         else:
             order = KEYS[table]
             expected = plain_rows(shop_rows(conninfo, table))
@@ -223,12 +227,6 @@ def first_difference(
             return
 
 
-def arrived(addresses: Addresses) -> int:
-    """Return how many changes arrived that are of no snapshot."""
-    found = read_changes(addresses, [f"{CONNECTOR}.public.{table}" for table in TABLES], "avro")
-    return sum(change.value["op"] != "r" for changes in found.values() for change in changes if change.value)
-
-
 @click.command()
 @click.option("--statements", default=300_000, show_default=True)
 @click.option("--kills", default=30, show_default=True, help=f"One of {MERGE_KILLS} is within a MERGE.")
@@ -236,8 +234,10 @@ def arrived(addresses: Addresses) -> int:
 def main(statements: int, kills: int, seed: int) -> None:
     """Run it on separate services."""
     started = time.monotonic()
-    with own_services("torture-changes", ["postgres"]) as (scratch, addresses):
-        os.environ.update(addresses.environment())
+    with (
+        own_services("torture-changes", ["postgres"]) as (scratch, addresses),
+        variables_set(addresses.environment()),
+    ):
         conninfo = shop_conninfo(secret)
         start_shuffled(Home(scratch / "home", PROJECT))
         create_shop(conninfo)
@@ -247,18 +247,21 @@ def main(statements: int, kills: int, seed: int) -> None:
         await_all_published(conninfo)
         (folder := scratch / "lake").mkdir()
         spark, settings = start_spark(scratch), ingests(folder, batch=max(500, statements // 20))
-        process = ChangeIngests(tuple(settings.values()), folder)
+        process = ChangeIngests(folder, tuple(settings.values()))
         torture(spark, settings, process, conninfo, statements, kills, random.Random(seed))
         await_all_published(conninfo)
         process.drain()
         tl.replay_quarantine(spark, settings["shop_customers"])
-        faults = list(differences(spark, settings, addresses, conninfo))
-        changes = arrived(addresses)
+        changes = read_changes(addresses, [f"{CONNECTOR}.public.{table}" for table in TABLES], "avro")
+        faults = list(differences(spark, settings, changes, conninfo))
         spark.stop()
     if faults:
         raise click.ClickException("\n".join(faults[:10]))
+    arrived = sum(
+        change.value["op"] != "r" for of_topic in changes.values() for change in of_topic if change.value
+    )
     console.print(
-        f"{changes:,} changes, {kills} kills: rows and versions are those of the database "
+        f"{arrived:,} changes, {kills} kills: rows and versions are those of the database "
         f"({time.monotonic() - started:.0f} s)"
     )
 

@@ -415,7 +415,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
         kind.send(RECORDS)
         # At a step it dies in its first batch; at random moments it gets on.
         moment = chance.choice([*["random"] * len(STEPS), *STEPS])
-        ingest = Ingest(kind.settings, kind.folder)
+        ingest = Ingest(kind.folder, kind.settings)
         if moment == "random":
             moment = ingest.kill_at_random(chance, BATCHES)
         else:
@@ -426,7 +426,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
     for count in (RECORDS, 2):
         # Paused topics are resumed with the next records.
         kind.send(count)
-        Ingest(kind.settings, kind.folder).drain()
+        Ingest(kind.folder, kind.settings).drain()
     check_records(spark, kind, f"{name}, drained")
     position = done(spark, kind)
     ends = {topic: sum(offsets.values()) for topic, offsets in position.items()}

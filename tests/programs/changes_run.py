@@ -6,7 +6,6 @@ Used by bench/torture_changes.py.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,16 +13,15 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import topiclake as tl
+from tests.programs.killed import PROJECT, KilledProgram, next_line
 from tests.support.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.delta import merge
 from topiclake.session import local_session
 
-PROJECT = Path(__file__).resolve().parents[2]
 #: Much longer than a start of Spark and a batch take, also on a busy machine.
 PATIENCE_SECONDS = 600
 #: The line that the process prints once all of its queries run.
@@ -31,11 +29,10 @@ STARTED = b"all queries run\n"
 
 
 @dataclass(frozen=True)
-class ChangeIngests:
-    """The process that is killed, and the file of its output."""
+class ChangeIngests(KilledProgram):
+    """The ingests of several pipelines in one process."""
 
     settings: Sequence[Settings]
-    folder: Path
 
     def start(self, *, trigger: str = "1 second", share: float | None = None) -> subprocess.Popen[bytes]:
         """Start the ingests in a separate process group, and return once all of them run.
@@ -46,21 +43,10 @@ class ChangeIngests:
         """
         # A default may contradict other keys if it is set.
         given = [each.model_dump_json(exclude_unset=True) for each in self._triggered(trigger)]
-        command = [
-            sys.executable,
-            "-m",
-            "tests.programs.changes_run",
-            str(self.folder),
-            "" if share is None else str(share),
-            *given,
-        ]
-        with self.log.open("a") as log:
-            process = subprocess.Popen(
-                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True
-            )
-        assert process.stdout is not None
-        is_readable, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
-        line = process.stdout.readline() if is_readable else b"nothing in time"
+        process = self.run(
+            "tests.programs.changes_run", str(self.folder), "" if share is None else str(share), *given
+        )
+        line = next_line(process, PATIENCE_SECONDS)
         # A MERGE of the first query may end the process before the last query is started.
         assert line == STARTED or share is not None, f"{line!r}: {self.tail()}"
         return process
@@ -69,15 +55,6 @@ class ChangeIngests:
         """Process everything that Kafka holds."""
         process = self.start(trigger="availableNow")
         assert process.wait(PATIENCE_SECONDS) == 0, self.tail()
-
-    @property
-    def log(self) -> Path:
-        """The file of its errors."""
-        return self.folder / "stderr.log"
-
-    def tail(self) -> str:
-        """Return the end of its errors."""
-        return self.log.read_text(errors="replace")[-3000:]
 
     def _triggered(self, trigger: str) -> list[Settings]:
         return [

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.programs.killed import PROJECT, KilledProgram, next_line
 from tests.support.environment import quiet_conf
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
@@ -26,7 +25,6 @@ from topiclake.ingest import start as ingest
 from topiclake.session import local_session
 from topiclake.streaming import checkpoint, progress
 
-PROJECT = Path(__file__).resolve().parents[2]
 #: Every place at which a batch can be cut in two: around its three commits, and before Spark's commit file.
 STEPS = [f"{when} {commit}" for commit in ("table", "late", "quarantine") for when in ("before", "after")]
 STEPS.append("before Spark's commit file")
@@ -39,31 +37,18 @@ BEGUN = b"a batch has begun\n"
 
 
 @dataclass(frozen=True)
-class Ingest:
-    """The process that is killed, and where its output goes."""
+class Ingest(KilledProgram):
+    """An ingest of one pipeline."""
 
     settings: Settings
-    folder: Path
     is_transformed: bool = False
 
     def start(self, trigger: str = "1 second", step: str = "") -> subprocess.Popen[bytes]:
         """Start it in a separate process group."""
         settings = self._with(trigger).model_dump_json()
-        arguments = [settings, str(self.folder), step, str(self.is_transformed)]
-        command = [sys.executable, "-m", "tests.programs.crash_run", *arguments]
-        with self.log.open("a") as log:
-            return subprocess.Popen(
-                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=log, bufsize=0, start_new_session=True
-            )
-
-    @property
-    def log(self) -> Path:
-        """What it says on stderr."""
-        return self.folder / "stderr.log"
-
-    def tail(self) -> str:
-        """Return the last of what it said."""
-        return self.log.read_text(errors="replace")[-3000:]
+        return self.run(
+            "tests.programs.crash_run", settings, str(self.folder), step, str(self.is_transformed)
+        )
 
     def kill_at_random(self, chance: random.Random, batches: int = 1) -> str:
         """Kill the whole group at a random moment of one of its first so many batches; say which."""
@@ -111,9 +96,7 @@ class Ingest:
 
 def _batch_begins(process: subprocess.Popen[bytes]) -> bool:
     """Wait for the next batch, and return whether it began."""
-    assert process.stdout is not None
-    is_said, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
-    return bool(is_said) and process.stdout.readline() == BEGUN
+    return next_line(process, PATIENCE_SECONDS) == BEGUN
 
 
 # In the process that is killed

@@ -36,7 +36,7 @@ def test_each_record_is_in_one_place_whatever_is_killed_when(
     # Several kills need batches that are cut, and a rest; one kill needs a batch that is cut, and another.
     batch = 600 if len(moments) > 1 else RECORDS_A_KILL
     settings = settings_for(servers, registry, f"crashes-{len(moments)}", tmp_path, batch=batch)
-    traffic, ingest = Traffic(settings), Ingest(settings, tmp_path, is_transformed)
+    traffic, ingest = Traffic(settings), Ingest(tmp_path, settings, is_transformed)
     # In any order: a batch that was cut at one step is repeated, and cut again at the next.
     chance, records = random.Random(SEED), RECORDS_A_KILL * (len(moments) + 1)
     for moment in chance.sample(moments, len(moments)):

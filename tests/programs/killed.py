@@ -1,0 +1,46 @@
+"""A program in a process group of its own, which a test kills."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class KilledProgram:
+    """A program, and the folder of its output."""
+
+    folder: Path
+
+    def run(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a module in a separate process group."""
+        with self.log.open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=PROJECT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> Path:
+        """The file of its errors."""
+        return self.folder / "stderr.log"
+
+    def tail(self) -> str:
+        """Return the end of its errors."""
+        return self.log.read_text(errors="replace")[-3000:]
+
+
+def next_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """Return the next line that a program prints; nothing if there is none in time."""
+    assert process.stdout is not None
+    is_readable, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline() if is_readable else b""
