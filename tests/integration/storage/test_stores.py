@@ -424,8 +424,27 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
         assert spark.read.parquet(f"{path}-plain/{name}").count() == 6
 
 
-@pytest.mark.thorough("real waiting")
-@pytest.mark.slow("waits until a listing is forgotten, after 10 s")
+@contextmanager
+def stopped_clock(spark: SparkSession) -> Iterator[Any]:
+    """Stop the clock of what this process remembers of a store: an `AtomicLong` of nanoseconds."""
+    java = spark.sparkContext._jvm.java
+    of_name, loader = java.lang.Class.forName, java.lang.Thread.currentThread().getContextClassLoader()
+    nanos = java.util.concurrent.atomic.AtomicLong(java.lang.System.nanoTime())
+    methods, returns_long = java.lang.invoke.MethodHandles, java.lang.invoke.MethodType.methodType
+    read = methods.publicLookup().bind(nanos, "get", returns_long(java.lang.Long.TYPE))
+    supplier = of_name("java.util.function.LongSupplier", True, loader)
+    clock = of_name("io.topiclake.store.cache.Age", True, loader).getDeclaredField("clock")
+    clock.setAccessible(True)
+    running = clock.get(None)
+    clock.set(None, java.lang.invoke.MethodHandleProxies.asInterfaceInstance(supplier, read))
+    try:
+        yield nanos
+    finally:
+        clock.set(None, running)
+
+
+@pytest.mark.thorough("caches of a start on S3")
+@pytest.mark.slow("a store, and seven batches of one drain")
 def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,13 +464,15 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
         assert [name for name, _ in found if "Copy" in name or "Delete" in name] == []
         return found
 
-    # A table and a checkpoint are made.
-    assert len(found := calls(4_000)) <= MADE_CALLS, found
-    # For what a process remembers: the next start is like one of another process.
-    time.sleep(11)
-    assert len(found := calls(4_000)) <= START_CALLS, found
-    # Up to where Delta writes a checkpoint of its log.
-    found = calls(500)
+    # On a slow machine, the process would forget more within a batch.
+    with stopped_clock(spark) as nanos:
+        # A table and a checkpoint are made.
+        assert len(found := calls(4_000)) <= MADE_CALLS, found
+        # The process forgets all, so the next start is like one of another process.
+        nanos.addAndGet(3_600_000_000_000)
+        assert len(found := calls(4_000)) <= START_CALLS, found
+        # Up to where Delta writes a checkpoint of its log.
+        found = calls(500)
     ends = [place for place, (name, key) in enumerate(found) if name == "PutObject" and "/commits/" in key]
     later = [after - before for before, after in pairwise(ends)]
     assert len(later) == 7

@@ -59,7 +59,7 @@ public class CachingS3A extends S3AFileSystem {
 
   private record Answer(boolean exists, long since) {
     boolean isRecent() {
-      return System.nanoTime() - since <= (exists ? EXISTS_NANOS : ABSENT_NANOS);
+      return Age.isAtMost(exists ? EXISTS_NANOS : ABSENT_NANOS, since);
     }
   }
 
@@ -155,7 +155,7 @@ public class CachingS3A extends S3AFileSystem {
     }
     Answer answer = folders.get(whole);
     if (answer == null || !answer.isRecent()) {
-      answer = new Answer(super.isDirectory(whole), System.nanoTime());
+      answer = new Answer(super.isDirectory(whole), Age.now());
       folders.put(whole, answer);
     }
     return answer.exists();

@@ -54,7 +54,7 @@ final class CheckpointListings {
         }
       }
       boolean isCheckpoint = entries.containsKey(new Path(root, METADATA));
-      return new Listing(isCheckpoint ? entries : Map.of(), System.nanoTime());
+      return new Listing(isCheckpoint ? entries : Map.of(), Age.now());
     }
 
     boolean isUsable() {
@@ -101,7 +101,7 @@ final class CheckpointListings {
     }
     Path root = new Path(name.group(1));
     Listing listing = listings.get(root);
-    if (listing == null || System.nanoTime() - listing.since() > NANOS) {
+    if (listing == null || !Age.isAtMost(NANOS, listing.since())) {
       long before = changes.get();
       listing = Listing.of(root, store.list(root));
       if (before == changes.get()) {
