@@ -144,7 +144,7 @@ torture: setup  ## kill an ingest 32 times while records flow, and seven further
 torture-short:  ## the same with 15 kills and a minute for each way to write (about 20 minutes)
 	@$(MAKE) torture RECORDS=60000 KILLS=4 KIND_KILLS=1 WRITE_SECONDS=60
 
-torture-cdc: setup  ## kill the ingests of a database's changes 30 times, and compare their tables with it (half an hour)
+torture-cdc: setup  ## kill the ingests of a database's changes 30 times, and compare their tables with it (an hour)
 	$(PY) -m bench.torture_changes
 
 faults: setup  ## break each guard once, and see its test fail (about a quarter of an hour)

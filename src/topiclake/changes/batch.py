@@ -90,6 +90,7 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
         if rules.has_versions:
             stored = lookup.stored(table, changes.select(*map(named, rules.keys)), rules.keys)
             result, unknown = versions(changes, stored, rules, order)
+            unknown = caches.enter_context(cached(unknown)) if counts.unavailable else unknown
         else:
             if counts.unavailable:
                 found = caches.enter_context(
@@ -103,9 +104,9 @@ def resolved(rows: DataFrame, path: str, rules: ChangeRules) -> Iterator[Changes
             result = newest(
                 changes, rules, order, truncated=truncated, has_unavailable=counts.unavailable > 0
             )
-        if counts.unavailable:
-            rejected = caches.enter_context(cached(rejected.unionByName(unresolved(unknown))))
-            rejections = rejected.count()
+        if counts.unavailable and (unresolvable := unknown.count()):
+            rejected = rejected.unionByName(unresolved(unknown))
+            rejections += unresolvable
         merged = caches.enter_context(cached(result))
         truncate = last if last is not None and last.is_new else None
         # A correction of versions has the columns of changes, and none of them.

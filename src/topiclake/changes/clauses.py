@@ -62,7 +62,8 @@ def newest(
     for name in stored.keys() - {name.lower() for name in kinds}:
         column = quoted(stored[name][0])
         updates[column] = f"CASE {is_cleared} ELSE old.{column} END"
-    is_newer = f"{order.sql(f'new.{CDC_COLUMN}')} > {old}"
+    # Delta evaluates the condition for each row of the files that it rewrites. Most of them have no change.
+    is_newer = f"new.{CDC_COLUMN} IS NOT NULL AND {order.sql(f'new.{CDC_COLUMN}')} > {old}"
     clauses = [
         f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assigned(updates)}",
         _inserted([*rules.keys, *kinds, CDC_COLUMN]),
