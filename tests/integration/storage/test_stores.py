@@ -425,20 +425,22 @@ def test_a_users_folder_that_is_named_like_a_checkpoints_is_read_whole(
 
 
 @contextmanager
-def stopped_clock(spark: SparkSession) -> Iterator[Any]:
-    """Stop the clock of what this process remembers of a store: an `AtomicLong` of nanoseconds."""
+def stopped_clock(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Stop the clock of what this process remembers of a store; the function moves it on by seconds."""
     java = spark.sparkContext._jvm.java
     of_name, loader = java.lang.Class.forName, java.lang.Thread.currentThread().getContextClassLoader()
-    nanos = java.util.concurrent.atomic.AtomicLong(java.lang.System.nanoTime())
-    methods, returns_long = java.lang.invoke.MethodHandles, java.lang.invoke.MethodType.methodType
-    read = methods.publicLookup().bind(nanos, "get", returns_long(java.lang.Long.TYPE))
     supplier = of_name("java.util.function.LongSupplier", True, loader)
     clock = of_name("io.topiclake.store.cache.Age", True, loader).getDeclaredField("clock")
     clock.setAccessible(True)
-    running = clock.get(None)
-    clock.set(None, java.lang.invoke.MethodHandleProxies.asInterfaceInstance(supplier, read))
+    running, now = clock.get(None), java.lang.System.nanoTime()
+
+    def move(seconds: int) -> None:
+        moment = java.lang.invoke.MethodHandles.constant(java.lang.Long.TYPE, now + seconds * 1_000_000_000)
+        clock.set(None, java.lang.invoke.MethodHandleProxies.asInterfaceInstance(supplier, moment))
+
+    move(0)
     try:
-        yield nanos
+        yield move
     finally:
         clock.set(None, running)
 
@@ -465,11 +467,11 @@ def test_a_start_costs_few_calls_and_keeps_the_topics_id_with_one(
         return found
 
     # On a slow machine, the process would forget more within a batch.
-    with stopped_clock(spark) as nanos:
+    with stopped_clock(spark) as move:
         # A table and a checkpoint are made.
         assert len(found := calls(4_000)) <= MADE_CALLS, found
         # The process forgets all, so the next start is like one of another process.
-        nanos.addAndGet(3_600_000_000_000)
+        move(11)
         assert len(found := calls(4_000)) <= START_CALLS, found
         # Up to where Delta writes a checkpoint of its log.
         found = calls(500)
