@@ -153,19 +153,21 @@ def _create(
     # If the folder has any file, Delta's command does nothing.
     if columns(spark, path):
         return
-    empty = local_frame(spark, [], schema)
+    empty, remaining = local_frame(spark, [], schema), properties
     if table_name.is_name(path):
         # The user has created an external table without columns.
         empty.writeTo(table_name.quoted(path)).option("mergeSchema", "true").append()
-        set_properties(spark, path, properties)
-        return
-    if not _has_log(spark, path):
+    elif _has_log(spark, path):
+        # A writer was killed after it created the log's folder and before its first commit. Delta cannot
+        # create a table there, but it can append.
+        options = {name: value for name, value in properties.items() if _is_option(name)}
+        empty.write.format("delta").mode("append").options(**options).save(path)
+        remaining = {name: properties[name] for name in properties.keys() - options.keys()}
+    else:
         raise _mere_files(path)
-    # A writer was killed after it created the log's folder and before its first commit. Delta cannot
-    # create a table there, but it can append.
-    options = {name: value for name, value in properties.items() if _is_option(name)}
-    empty.write.format("delta").mode("append").options(**options).save(path)
-    set_properties(spark, path, {name: properties[name] for name in properties.keys() - options.keys()})
+    set_properties(spark, path, remaining)
+    if clustered:
+        spark.sql(f"ALTER TABLE {catalog.identifier(path)}{clustered}")
 
 
 def _has_log(spark: SparkSession, path: str) -> bool:

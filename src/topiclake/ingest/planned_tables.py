@@ -19,7 +19,7 @@ from topiclake.formats.avro import plain as avro_plain
 from topiclake.formats.codec import Codecs
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest.batch_schemas import BatchSchemas
-from topiclake.ingest.targets import Target
+from topiclake.ingest.targets import LATE, Target, writer_name
 from topiclake.reasons import OK
 from topiclake.schema_registry.wire_format import Part
 from topiclake.sources import declared_rows, registered_rows
@@ -117,11 +117,15 @@ def _rows_per_second(spark: SparkSession, target: Target) -> float | None:
         "version",
         F.coalesce(records_of_changes, "rows").alias("records"),
         F.col("timestamp").cast("double").alias("committed"),
+        F.get_json_object("batch", "$.writer").alias("writer"),
         F.get_json_object("batch", "$.run").alias("run"),
         F.get_json_object("batch", "$.batch_id").cast("bigint").alias("batch_id"),
     )
     rate = F.try_divide("records", F.col("committed") - F.col("begun"))
-    rates = commits.where("run IS NOT NULL").join(begun, "batch_id").withColumn("rate", rate)
+    writer = writer_name(target, spark)
+    # Batches of other queries may have the same numbers.
+    own = commits.where(F.col("run").isNotNull() & F.col("writer").isin(writer, writer + LATE))
+    rates = own.join(begun, "batch_id").withColumn("rate", rate)
     by_run = rates.groupBy("run").agg(F.max("rate").alias("rate"), F.max("version").alias("version"))
     newest = by_run.where("rate > 0").orderBy(F.desc("version")).limit(1).collect()
     return newest[0]["rate"] if newest else None

@@ -79,6 +79,10 @@ def test_a_plan_estimates_its_time_by_the_batch_of_the_last_run(numbers):
     # The run had one batch, of eight records.
     assert 8 / (ended - begun) < table.rows_per_second < 4_000
     assert plan.seconds == pytest.approx(8 / table.rows_per_second)
+    # A commit of another query, with the number of the batch, is no batch of this one.
+    rows, other = delta.read(numbers.spark, table.path).limit(0), {"run": "0", "rows": 8_000_000}
+    delta.append_once(rows, table.path, writer="other", batch_id=0, commit=other)
+    assert tl.plan_ingest(numbers.spark, numbers.settings()).tables[0] == table
 
 
 def test_a_plan_names_new_columns_and_the_version_that_does_not_fit(numbers):

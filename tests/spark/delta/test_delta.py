@@ -93,7 +93,7 @@ def test_a_comment_shows_no_variable_of_the_driver(spark, path):
     (field,) = delta.read(spark, path).schema
     assert field.metadata["comment"] == "${env:PATH} it's ${spark.app.name}"
     assert delta.properties(spark, path)["topiclake.test"] == "${env:PATH}"
-    described = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").first()
+    described = detail(spark, path)
     assert described["description"] == "${system:user.name}"
 
 
@@ -115,8 +115,12 @@ def test_a_table_is_read_as_it_was_at_a_version(spark, rows, path):
     assert [delta.read(spark, path, version).count() for version in (0, 1, None)] == [2, 4, 4]
 
 
+def detail(spark, path):
+    return spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]
+
+
 def properties(spark, path):
-    return spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()[0]["properties"]
+    return detail(spark, path)["properties"]
 
 
 def test_a_new_table_is_empty_and_gets_schema_and_properties(spark, path):
@@ -155,8 +159,9 @@ def test_a_writer_that_was_killed_before_its_first_commit_is_in_nobodys_way(spar
     for name in left:
         (log / name).write_text("{")
     wanted = {"delta.logRetentionDuration": "interval 9 days", "parquet.enable.dictionary": "false"}
-    delta.ensure_table(spark, path, rows.schema, wanted)
+    delta.ensure_table(spark, path, rows.schema, wanted, cluster_by=rows.columns[:1])
     assert properties(spark, path).items() >= wanted.items()
+    assert detail(spark, path)["clusteringColumns"] == rows.columns[:1]
     assert append(rows, path, 0)
     assertDataFrameEqual(delta.read(spark, path), rows, rtol=0, atol=0)
 
