@@ -23,6 +23,7 @@ _MOST_CLUSTERED = 4
 _NOT_CLUSTERED = (BinaryType, BooleanType, StructType)
 #: A purge writes the files with old deletions again, so not every batch makes one.
 PURGE_BATCHES = 100
+_APPEND_ONLY = "delta.appendOnly"
 _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
@@ -47,7 +48,7 @@ def ensure(
 
     Raises:
         ConfigError: The table has other keys, another order or another SCD type, columns of other types, or
-            columns that a truncate cannot null.
+            columns that a truncate cannot null. Or it only accepts appends.
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
@@ -59,6 +60,15 @@ def ensure(
     table = TableSnapshot(delta.read(spark, path).schema, delta.properties(spark, path))
     found = table.properties
     delta.require_lasting_writers(path, found)
+    if found.get(_APPEND_ONLY) == "true":
+        raise ConfigError(
+            f"the table at {path} has {_APPEND_ONLY} = true, and changes update its rows",
+            f"ALTER TABLE {catalog.identifier(path)} UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or use another "
+            "table",
+            table=path,
+            property=_APPEND_ONLY,
+            reason="append_only",
+        )
     if found.get(PROPERTY, identity) != identity:
         raise ConfigError(
             f"the table at {path} has rows by the rules {found[PROPERTY]}, and the rules are now {identity}",

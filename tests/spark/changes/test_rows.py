@@ -321,6 +321,11 @@ def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_pat
         with pytest.raises(ConfigError) as raised:
             other.ensure()
         assert raised.value.fields["reason"] == reason
+    delta.set_properties(spark, target.table, {"delta.appendOnly": "true"})
+    with pytest.raises(ConfigError) as refused:
+        target.ensure()
+    assert refused.value.fields["reason"] == "append_only"
+    delta.set_properties(spark, target.table, {"delta.appendOnly": "false"})
     delta.set_properties(spark, target.table, {delta.FORGETS_WRITERS: "interval 1 day"})
     with pytest.raises(StorageError) as stored:
         target.ensure()
