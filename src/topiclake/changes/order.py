@@ -1,7 +1,7 @@
 """The order of changes: the columns of the source, then the position in Kafka.
 
-Texts such as `binlog.000003:123` and `0/16B3748` are compared part by part, as numbers. `_cdc.order` has them
-in a form whose order as text is this order.
+Texts such as `binlog.000003:123` and `0/16B3748` are compared part by part, as numbers. `_cdc` has them in a
+form whose order as text is this order.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from topiclake.delta.table import quoted, struct
 from topiclake.errors import ConfigError
 
 CDC_COLUMN = "_cdc"
-#: The fields of `_cdc` that order the changes of a key, the most important first.
-ORDER, PARTITION, OFFSET = "order", "partition", "offset"
+#: The fields of `_cdc` that order the changes of a key after its columns.
+PARTITION, OFFSET = "partition", "offset"
 
 #: Types whose values have an order, and whose text is the same value again.
 _ORDERED = (NumericType, DateType, TimestampType, TimestampNTZType, StringType)
@@ -44,7 +44,7 @@ class Order:
     """The total order of the changes of a key.
 
     Attributes:
-        fields: The fields of `_cdc.order`: path of the column in the rows, name and type.
+        fields: The columns of the source: path in the rows, name and type.
         position: Names of the columns with partition and offset in Kafka; None if the rows have none.
     """
 
@@ -72,23 +72,18 @@ class Order:
 
     @property
     def columns(self) -> StructType:
-        """The fields of `_cdc` that order the changes of a key."""
-        columns = []
-        if self.fields:
-            columns.append(StructField(ORDER, StructType([StructField(n, k) for _, n, k in self.fields])))
+        """The fields of `_cdc` that order the changes of a key, the most important first.
+
+        They are no struct of their own: a MERGE copies each row of its files, and nested structs cost time.
+        """
+        columns = [StructField(_field(name), kind) for _, name, kind in self.fields]
         if self.position:
             columns += [StructField(PARTITION, IntegerType()), StructField(OFFSET, LongType())]
         return StructType(columns)
 
     def values(self) -> list[Column]:
         """Return the fields of `columns` for a row of the stream."""
-        values = []
-        if self.fields:
-            values.append(
-                F.struct(*(_sortable(F.col(path), kind).alias(n) for path, n, kind in self.fields)).alias(
-                    ORDER
-                )
-            )
+        values = [_sortable(F.col(path), kind).alias(_field(name)) for path, name, kind in self.fields]
         if self.position:
             partition, offset = map(F.col, self.position)
             values += [partition.cast("int").alias(PARTITION), offset.cast("bigint").alias(OFFSET)]
@@ -114,34 +109,24 @@ class Order:
         return struct({field.name: f"{cdc}.{quoted(field.name)}" for field in self.columns})
 
     def texts(self, cdc: Column) -> list[Column]:
-        """Return the parts of an order as texts, for `literals`."""
-        return [literals.text(_at(cdc, path), kind) for path, kind in self._leaves()]
+        """Return the fields of an order as texts, for `literals`."""
+        return [literals.text(cdc.getField(field.name), field.dataType) for field in self.columns]
 
     def literals(self, texts: Sequence[str]) -> dict[str, str]:
         """Return the fields of `key` as constants in SQL."""
-        found = [literals.literal(text, kind) for text, (_, kind) in zip(texts, self._leaves(), strict=True)]
-        names = [name for _, name, _ in self.fields]
-        order = {ORDER: struct(dict(zip(names, found, strict=False)))} if names else {}
-        position = zip((PARTITION, OFFSET), found[len(names) :], strict=True) if self.position else ()
-        return order | dict(position)
+        return {
+            field.name: literals.literal(text, field.dataType)
+            for text, field in zip(texts, self.columns, strict=True)
+        }
 
     def literal(self, texts: Sequence[str]) -> str:
         """Return a constant in SQL that compares with `sql`."""
         return struct(self.literals(texts))
 
-    def _leaves(self) -> list[tuple[tuple[str, ...], DataType]]:
-        leaves: list[tuple[tuple[str, ...], DataType]] = [
-            ((ORDER, name), kind) for _, name, kind in self.fields
-        ]
-        if self.position:
-            leaves += [((PARTITION,), IntegerType()), ((OFFSET,), LongType())]
-        return leaves
 
-
-def _at(column: Column, path: tuple[str, ...]) -> Column:
-    for name in path:
-        column = column.getField(name)
-    return column
+def _field(name: str) -> str:
+    """Return the field of `_cdc` for a column; `_cdc` has fields with other names, too."""
+    return f"order_{name}"
 
 
 def _position(schema: StructType, kafka_column: str) -> tuple[str, str] | None:

@@ -66,7 +66,7 @@ def test_the_newest_change_of_each_key_is_its_row_however_changes_arrive(spark, 
     assert target.current("id", "v") == expected
     assert set(target.current("id", "note", "region", "at").values()) == {(None, "eu", 2), (None, "eu", 7)}
     deleted = target.stored().where("_cdc.deleted").orderBy("id").collect()
-    assert [(row["id"], row["_cdc"]["order"]["at"], row["v"], row["region"]) for row in deleted] == [
+    assert [(row["id"], row["_cdc"]["order_at"], row["v"], row["region"]) for row in deleted] == [
         ("delete first", 5, None, None),
         ("key only", 2, None, None),
         ("late after delete", 3, None, None),
