@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import select
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,9 +21,9 @@ class KilledProgram:
     folder: Path
 
     def run(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a module in a separate process group."""
+        """Start a module in a separate process group, which ends with this process at the latest."""
         with self.log.open("a") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=PROJECT,
                 stdout=subprocess.PIPE,
@@ -28,6 +31,8 @@ class KilledProgram:
                 bufsize=0,
                 start_new_session=True,
             )
+        atexit.register(_end, process)
+        return process
 
     @property
     def log(self) -> Path:
@@ -37,6 +42,11 @@ class KilledProgram:
     def tail(self) -> str:
         """Return the end of its errors."""
         return self.log.read_text(errors="replace")[-3000:]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def next_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
