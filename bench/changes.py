@@ -1,4 +1,4 @@
-"""The cost of a batch of changes: the usual MERGE, ours, and an append.
+"""The cost of a batch of changes: the usual MERGE, the same with our column `_cdc`, ours, and an append.
 
 Makes a table of N rows and batches of changes: updates of its keys, and a few new keys. The keys are uniform,
 or skewed: half of the changes are of a hundredth of the keys. Each side has a copy of the table, and reads
@@ -37,8 +37,9 @@ WARM_UP_BATCHES = 2
 #: Number of batches at the beginning and at the end that are compared.
 EDGE = 100
 COLUMNS = "id BIGINT, sequence BIGINT, name STRING, amount DOUBLE, city STRING"
-USUAL, OURS, VECTORS, APPEND = "usual-merge", "topiclake", "topiclake-vectors", "append"
-SIDES = (USUAL, OURS, VECTORS, APPEND)
+USUAL, USUAL_CDC = "usual-merge", "usual-merge-cdc"
+OURS, VECTORS, APPEND = "topiclake", "topiclake-vectors", "append"
+SIDES = (USUAL, USUAL_CDC, OURS, VECTORS, APPEND)
 CONFIGURATION = """
 kafka: {{bootstrap_servers: "127.0.0.1:1"}}
 schema_registry: {{url: "http://127.0.0.1:1"}}
@@ -117,6 +118,14 @@ def apply(spark: SparkSession, side: str, folder: Path, source: Path, is_first: 
         tl.await_caught_up(query, "availableNow")
         return query
 
+    if side == USUAL_CDC:
+        cdc = F.struct(
+            F.col("sequence").alias("order_sequence"),
+            F.lit(False).alias("deleted"),
+            F.lit(None).cast("timestamp").alias("deleted_at"),
+        )
+        stream = stream.withColumn("_cdc", cdc)
+
     def merge(batch: DataFrame, _: int) -> None:
         target = DeltaTable.forPath(spark, table).alias("old")
         rows = batch.dropDuplicates(["id"]).alias("new")
@@ -124,7 +133,7 @@ def apply(spark: SparkSession, side: str, folder: Path, source: Path, is_first: 
         merged.execute()
 
     writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    if side == USUAL and not is_first:
+    if side in (USUAL, USUAL_CDC) and not is_first:
         query = writer.foreachBatch(merge).start()
     else:
         query = writer.format("delta").start(table)
@@ -138,7 +147,7 @@ def wrong_rows(spark: SparkSession, table: str, side: str, folder: Path, source:
     everything = rows.unionByName(changes)
     if side == APPEND:
         return abs(everything.count() - spark.read.format("delta").load(table).count())
-    if side == USUAL:
+    if side in (USUAL, USUAL_CDC):
         found = spark.read.format("delta").load(table)
     else:
         found = tl.changes_view(spark, configuration(folder), path=f"file:{table}")
@@ -241,7 +250,7 @@ def main(
     title = f"{rows:,} rows, {batches - WARM_UP_BATCHES:,} batches of {changes:,} changes, {keys}"
     report(results, title + (", optimized" if optimized else ""), changes)
     console.print(f"{os.cpu_count()} cores; ours have the newest change of each key")
-    if any(run["wrong"] for side, runs in results.items() if side != USUAL for run in runs):
+    if any(run["wrong"] for side, runs in results.items() if side not in (USUAL, USUAL_CDC) for run in runs):
         raise SystemExit("rows are wrong")
 
 
