@@ -313,8 +313,10 @@ def _texts(spark: SparkSession, *files: str) -> dict[str, str] | None:
 
 def _files(spark: SparkSession, *folders: str) -> list[str]:
     """Return the files in `folders` without opening them; an empty list if a folder does not exist."""
+    # Of a single path that does not exist, Spark would warn with a stack trace.
+    paths = [*folders, *folders]
     try:
-        return spark.read.format("binaryFile").load(list(folders)).inputFiles()
+        return spark.read.format("binaryFile").load(paths).inputFiles()
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             return []
