@@ -101,6 +101,11 @@ def is_serverless() -> bool:
     return os.environ.get("DATABRICKS_RUNTIME_VERSION", "").startswith("client.")
 
 
+def parallel_tasks(spark: SparkSession) -> int:
+    """Return the number of tasks that Spark can run at once; on Spark Connect, the cores of this machine."""
+    return (os.cpu_count() or 1) if is_connect(spark) else spark.sparkContext.defaultParallelism
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Return whether a session is a client of Spark Connect, which has no JVM."""
     # The class itself needs gRPC, which a session with a JVM does not.

@@ -49,6 +49,7 @@ from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
 from topiclake.local_frame import local_frame
+from topiclake.session import parallel_tasks
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
@@ -63,9 +64,9 @@ RETRY_SECONDS = 60.0
 RESUME_SECONDS = 10.0
 
 
-_CORES = os.cpu_count() or 1
-#: The number of topics that are written side by side. A commit waits for its store, so more than one a core.
-MAX_THREADS = min(8, 2 * _CORES)
+#: The number of topics that are written side by side. A commit waits for its store, so more than one a core
+#: of the driver.
+MAX_THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 #: The number of records of a partition of a batch in memory, about. Each topic has a task for each partition.
 _PARTITION_RECORDS = 100_000
@@ -162,7 +163,8 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     sizes = {topic: sum(after - first for first, after in spans.values()) for topic, spans in ready.items()}
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
-    records = records.coalesce(max(_CORES, math.ceil(sum(sizes.values()) / _PARTITION_RECORDS)))
+    partitions = math.ceil(sum(sizes.values()) / _PARTITION_RECORDS)
+    records = records.coalesce(max(parallel_tasks(spark), partitions))
     largest_first = sorted(ready, key=lambda topic: -sizes[topic])
     with (
         cached(records),
