@@ -16,6 +16,7 @@ from referencing import Registry, Resource
 import topiclake as tl
 from tests.support.numbers_topic import Numbers, crash_after_batch, right
 from tests.support.waiting import wait_until
+from topiclake.config.changes import ChangeSettings
 from topiclake.config.lineage import LineageSettings
 from topiclake.config.secret import Secret
 from topiclake.delta import table as delta
@@ -109,6 +110,27 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
     ]
     assert {name for one in reasons for name in one} == {"too_short", "bad_magic"}
     assert not batch_counts.has_subscribers()
+
+
+def test_a_batch_of_changes_is_an_event_with_the_version_of_its_merge(traced):
+    schema_id = traced.register("a")
+    settings = traced.settings(max_offsets_per_trigger="4")
+    changes = {"apply": "upsert", "changes": ChangeSettings(keys=("n",))}
+    settings = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changes)})
+    traced.send("a", *(right(schema_id, n) for n in (1, 2, 1, 2, 3, 3)), b"{}", b"{}")
+    traced.ingested(settings)
+    events = valid(traced.events())
+    table, quarantine = f"{traced.folder}/table", f"{traced.folder}/table_quarantine"
+    merges = delta.history(traced.spark, table).where("operation = 'MERGE'").orderBy("version").collect()
+    # Of each key, one of the changes is merged.
+    assert table_versions(events, table) == [
+        (number, merge["version"], rows)
+        for number, (merge, rows) in enumerate(zip(merges, (2, 1), strict=True))
+    ]
+    assert table_versions(events, quarantine) == traced.written(quarantine)
+    assert [one["facets"]["topiclake_schemas"]["value"] for event in events for one in event["inputs"]] == [
+        [schema_id]
+    ] * 2
 
 
 @pytest.mark.thorough("repeated batches of JSON and counts are in make test")
