@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from tests.services import databases
-from tests.support.tutorials import PROJECT, figures
+from tests.support.tutorials import PROJECT, figures, shorten
 
-MARKER = "\n# COMMAND ----------\n"
 #: The cells that the last one of them, the cell of the database, needs.
 CELLS = (
     "Settings and storage",
@@ -20,24 +19,14 @@ CELLS = (
     "Topiclake: hits, and rejected records",
     "Topiclake: one row per zip code",
 )
-IMPORTS = "\nimport json\nfrom pyspark.sql import functions as F\n"
-END = '\ndbutils.notebook.exit(json.dumps({"sent": sent, "in_database": len(in_database)}))\n'
-
-
-def shorten(tutorial: Path) -> None:
-    """Remove all cells of the tutorial that the cell of the database does not need."""
-    head, *cells = tutorial.read_text("utf-8").split(MARKER)
-    titles = [cell.strip().partition("\n")[0].removeprefix("# DBTITLE 1,") for cell in cells]
-    found = [cell for cell, title in zip(cells, titles, strict=True) if title in CELLS]
-    assert len(found) == len(CELLS)
-    tutorial.write_text(MARKER.join([head, IMPORTS, *found, END]), "utf-8")
+EXIT_VALUE = '{"sent": sent, "in_database": len(in_database)}'
 
 
 def project_with(server: databases.Server, folder: Path) -> dict[str, str]:
     """Make a project whose configuration has the database; return the variables with its login."""
     for name in ("conf", "notebooks", "data"):
         shutil.copytree(PROJECT / name, folder / name)
-    shorten(folder / "notebooks" / "tutorials" / "02_hits.py")
+    shorten(folder / "notebooks" / "tutorials" / "02_hits.py", CELLS, EXIT_VALUE)
     (folder / "jars").symlink_to(PROJECT / "jars")
     login = {name: f"{{{{secrets/tutorial/{name}}}}}" for name in ("username", "password")}
     tls = {"ca_file": str(server.certificate.authority)} if server.certificate else {"tls": False}
