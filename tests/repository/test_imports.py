@@ -48,7 +48,7 @@ OPEN_TO_WORKBENCH = {
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}
 #: What only PySpark's classic `addListener` asks a listener for.
-FOR_CLASSIC = {"monitoring.json_listener": {"SparkContext", "_jvm"}}
+FOR_CLASSIC = {"monitoring.json_listener": {"SparkContext", "_jvm"}, "session": {"sparkContext"}}
 
 FIRST_LINE = "# Databricks notebook source"
 NOT_IN_A_NOTEBOOK = {
