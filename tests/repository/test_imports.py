@@ -47,7 +47,7 @@ OPEN_TO_WORKBENCH = {
 
 #: None of these exists on Spark Connect, so none on Databricks serverless.
 CLASSIC_ONLY = {"_jvm", "_jdf", "_jsparkSession", "_sc", "sparkContext", "SparkContext", "rdd", "RDD"}
-#: What only PySpark's classic `addListener` asks a listener for.
+#: The classic `addListener` asks a listener for the first two. By the third, a session counts its tasks.
 FOR_CLASSIC = {"monitoring.json_listener": {"SparkContext", "_jvm"}, "session": {"sparkContext"}}
 
 FIRST_LINE = "# Databricks notebook source"
