@@ -114,7 +114,8 @@ def _is_superseded(order: Order, last: Truncate | None) -> Column:
     is_purged = old.isNull() & (change <= F.col(_DELETION))
     superseded = (change < old) | is_purged
     if last is not None:
-        superseded |= ~last.precedes() & old.isNull()
+        # The key may have an older row, which was deleted before. The truncate itself is looked for, too.
+        superseded |= ~last.precedes()
     is_truncate = F.col(_OPERATION) == TRUNCATE
     has_worked = F.col(_OLDEST).isNull() | (change < F.col(_OLDEST))
     return F.when(is_truncate, has_worked).otherwise(superseded)
