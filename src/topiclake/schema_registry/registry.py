@@ -108,7 +108,6 @@ class SchemaRegistry:
         self._unknown: dict[int | str, None] = {}
         self._versions: dict[Reference, SchemaResponse] = {}
         self._unknown_ids = Lock()
-        self._outage: tuple[float, SchemaRegistryError] | None = None
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
@@ -272,16 +271,8 @@ class SchemaRegistry:
         asked = list(ids)
         if not asked:
             return {}, set(), set()
-        begun = self.clock.now()
         with self._unknown_ids:
-            if self._outage is not None and self._outage[0] >= begun:
-                # Another thread has waited in vain meanwhile, and this one would wait as long.
-                raise self._outage[1]
-            try:
-                return self._looked_up(asked, subjects)
-            except SchemaRegistryError as error:
-                self._outage = self.clock.now(), error
-                raise
+            return self._looked_up(asked, subjects)
 
     def _looked_up(
         self, ids: Iterable[Key], subjects: Sequence[str]

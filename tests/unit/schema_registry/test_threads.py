@@ -11,16 +11,12 @@ import pytest
 
 from topiclake.errors import SchemaRegistryError, SubjectNotFoundError
 from topiclake.schema_registry.registry import SchemaRegistry
-from topiclake.schema_registry.retries import Clock
 
 THREADS = 20
 
 
 class Server:
-    """A slow registry without ids: each subject has one version.
-
-    But `missing-value` has none, and requests for `failing-value` and for ids fail.
-    """
+    """A slow registry: each subject has one version, but `missing-value` none, and `failing-value` fails."""
 
     def __init__(self):
         self.requests, self.at_once, self.most_at_once = Counter(), 0, 0
@@ -37,7 +33,7 @@ class Server:
         parts = path.partition("?")[0].split("/")
         if "missing-value" in parts:
             return 404, {"error_code": 40401}
-        if {"failing-value", "ids"} & set(parts):
+        if "failing-value" in parts:
             return 503, None
         if parts[1:] == ["subjects"]:
             return 200, ["other-value"]
@@ -64,9 +60,7 @@ def served():
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     http.request_queue_size = THREADS
     threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
-    server.seconds = 0.0
-    clock = Clock(now=lambda: server.seconds)
-    server.registry = SchemaRegistry(f"http://127.0.0.1:{http.server_address[1]}", patience=0, clock=clock)
+    server.registry = SchemaRegistry(f"http://127.0.0.1:{http.server_address[1]}", patience=0)
     yield server
     http.shutdown()
     http.server_close()
@@ -97,14 +91,3 @@ def test_threads_that_ask_for_one_subject_share_its_absence_and_its_failure(serv
         raised = [done.exception() for done in in_threads(served.registry.versions, [subject] * THREADS)]
         assert {type(each) for each in raised} == {error}
         assert max(served.requests.values()) <= 5
-
-
-def test_threads_that_look_up_ids_wait_for_one_outage_once(served):
-    for requests in (1, 2):
-        raised = [
-            done.exception() for done in in_threads(served.registry.by_ids, [[n] for n in range(THREADS)])
-        ]
-        assert {type(each) for each in raised} == {SchemaRegistryError}
-        assert served.requests.total() == requests
-        # A later lookup asks again.
-        served.seconds += 1
