@@ -18,7 +18,6 @@ import pytest
 
 from tests.support.environment import without_workbench
 from tests.support.orders_topic import page_commands, send_by_confluent_kafka, send_by_kafkajs
-from tests.support.warm_jvm import WarmJvm
 from topiclake.session import CLASS_ARCHIVE
 from workbench.commands.doctor import locked_packages
 from workbench.host.home import Home
@@ -69,16 +68,7 @@ def install(requirement: str, user: Path) -> None:
     constraints = user / "constraints.txt"
     locked = locked_packages(PROJECT / "requirements.txt")
     constraints.write_text("".join(f"{package.name}{package.specifier}\n" for package in locked))
-    pip = [
-        str(user / "venv" / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-compile",
-        "--cache-dir",
-        cache(),
-    ]
+    pip = [str(user / "venv" / "bin" / "python"), "-m", "pip", "install", "-q", "--cache-dir", cache()]
     ran([*pip, "-c", str(constraints), requirement], user)
 
 
@@ -152,10 +142,10 @@ class User:
         program, *words = shlex.split(command)
         return ran([str(self.programs / program), *words], self.folder, code, **more)
 
-    def timed_run(self, command: str, code: int = 0, **more: str) -> str:
+    def timed_run(self, command: str, code: int = 0) -> str:
         """Run a command as `run` does, and measure it."""
         began = perf_counter()
-        output = self.run(command, code, **more)
+        output = self.run(command, code)
         self.timed.append(perf_counter() - began)
         return output
 
@@ -175,12 +165,6 @@ def user(wheel: Path, bare: Path) -> Iterator[User]:
     assert (folder / CLASS_ARCHIVE).is_file()
     yield user
     user.run("topiclake down")
-
-
-@pytest.fixture
-def warm(user: User, warm_jvm: WarmJvm) -> dict[str, str]:
-    """Return variables with which a command needs no JVM of its own. The demo starts two."""
-    return warm_jvm.environment() | {"PYSPARK_PYTHON": str(user.programs / "python")}
 
 
 @pytest.fixture(scope="module")
@@ -237,15 +221,11 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
     embedded: tuple[Home, Addresses],
     monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
-    request: pytest.FixtureRequest,
 ) -> None:
     """The commands of docs/your-topic.md, with the broker and the registry of somebody else.
 
-    Demo and commands need at most two minutes of an idle machine. To check that, run it with `-n 0`: each
-    command then starts a JVM.
+    Demo and commands need at most two minutes of an idle machine. To check that, run it with `-n 0`.
     """
-    has_others = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
-    more = request.getfixturevalue("warm") if has_others else {}
     pipeline, topic = "trips", "wheel.trips"
     with monkeypatch.context() as sending:
         for name, value in embedded[1].environment().items():
@@ -255,7 +235,7 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
     commands = [re.sub(r"\borders\b", pipeline, line) for line in page_commands("TOPIC", "your-topic.md")]
     commands = [command.replace("TOPIC", topic) for command in commands]
     commands[0] += f" --bootstrap {bootstrap} --registry {registry}"
-    outputs = [user.timed_run(command, 2 * (" plan " in command), **more) for command in commands]
+    outputs = [user.timed_run(command, 2 * (" plan " in command)) for command in commands]
     record_property("block_seconds", f"{sum(user.timed):.1f}")
     assert f"{topic}: 25 records in 3 partitions" in outputs[0]
     assert "ok: 20" in outputs[1]
@@ -264,32 +244,33 @@ def test_the_commands_for_a_topic_run_outside_of_a_clone(
     assert "unknown_schema_id" in outputs[4]
     assert "5 rows; the table has 20 records" in outputs[5]
     assert (user.folder / "lake" / pipeline / "_delta_log").is_dir()
+    has_others = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
     assert has_others or sum(user.timed) <= MOST_SECONDS, user.timed
 
 
 @pytest.mark.usefixtures("demo")
 def test_one_command_carries_a_topic_into_a_table(
-    user: User, embedded: tuple[Home, Addresses], monkeypatch: pytest.MonkeyPatch, warm: dict[str, str]
+    user: User, embedded: tuple[Home, Addresses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = embedded[1].environment()
     services = {name: addresses[name] for name in ("WORKBENCH_KAFKA", "WORKBENCH_SCHEMA_REGISTRY")}
     for name, value in addresses.items():
         monkeypatch.setenv(name, value)
     send_by_confluent_kafka("wheel.short")
-    output = user.run("topiclake ingest --topic wheel.short --into ./short", **services, **warm)
+    output = user.run("topiclake ingest --topic wheel.short --into ./short", **services)
     assert "each of the 25 records that Kafka holds is in exactly one place" in output
     assert (user.folder / "short" / "wheel.short" / "_delta_log").is_dir()
 
 
 @pytest.mark.usefixtures("demo")
-def test_a_package_of_new_runs_and_passes_its_test(user: User, warm: dict[str, str]) -> None:
+def test_a_package_of_new_runs_and_passes_its_test(user: User) -> None:
     """The package reads the demo's topic into a table of its own."""
     user.run("topiclake up")
     written = user.run("topiclake new my_gps --pipeline gps")
     command = re.search(r"^next +(topiclake run .*)$", written, re.M)[1]
     lake = (user.folder / "new").as_uri()
     paths = f"-p table_path={lake}/gps -p checkpoint_path={lake}/_checkpoints/gps"
-    assert '"rows_written": 993' in user.run(f"{command} {paths}", **warm)
+    assert '"rows_written": 993' in user.run(f"{command} {paths}")
     project = user.folder / ".local" / "share" / "topiclake" / "project"
-    user.run(f"pip install -q --no-compile --cache-dir {cache()} pytest")
+    user.run(f"pip install -q --cache-dir {cache()} pytest")
     assert "1 passed" in user.run(f"python -m pytest -q -c {project / 'pyproject.toml'} {project / 'tests'}")
