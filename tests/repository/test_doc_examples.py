@@ -43,7 +43,7 @@ EXECUTED = {
     "several-topics.md": "tests/notebooks/test_guides.py",
     "transforms.md": "tests/docs/test_docstrings.py",
     "upgrade.md": "tests/notebooks/test_guides.py",
-    "your-topic.md": "tests/integration/workbench/test_wheel.py",
+    "your-topic.md": "tests/notebooks/test_guides.py",
 }
 #: Blocks of other pages, by their first line: the test of the same, or the reason that no test executes it.
 OTHER_BLOCKS = {
