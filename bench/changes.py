@@ -37,9 +37,9 @@ WARM_UP_BATCHES = 2
 #: Number of batches at the beginning and at the end that are compared.
 EDGE = 100
 COLUMNS = "id BIGINT, sequence BIGINT, name STRING, amount DOUBLE, city STRING"
-USUAL, USUAL_CDC = "usual-merge", "usual-merge-cdc"
+USUALS = USUAL, USUAL_CDC = "usual-merge", "usual-merge-cdc"
 OURS, VECTORS, APPEND = "topiclake", "topiclake-vectors", "append"
-SIDES = (USUAL, USUAL_CDC, OURS, VECTORS, APPEND)
+SIDES = (*USUALS, OURS, VECTORS, APPEND)
 CONFIGURATION = """
 kafka: {{bootstrap_servers: "127.0.0.1:1"}}
 schema_registry: {{url: "http://127.0.0.1:1"}}
@@ -133,7 +133,7 @@ def apply(spark: SparkSession, side: str, folder: Path, source: Path, is_first: 
         merged.execute()
 
     writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    if side in (USUAL, USUAL_CDC) and not is_first:
+    if side in USUALS and not is_first:
         query = writer.foreachBatch(merge).start()
     else:
         query = writer.format("delta").start(table)
@@ -147,7 +147,7 @@ def wrong_rows(spark: SparkSession, table: str, side: str, folder: Path, source:
     everything = rows.unionByName(changes)
     if side == APPEND:
         return abs(everything.count() - spark.read.format("delta").load(table).count())
-    if side in (USUAL, USUAL_CDC):
+    if side in USUALS:
         found = spark.read.format("delta").load(table)
     else:
         found = tl.changes_view(spark, configuration(folder), path=f"file:{table}")
@@ -250,7 +250,7 @@ def main(
     title = f"{rows:,} rows, {batches - WARM_UP_BATCHES:,} batches of {changes:,} changes, {keys}"
     report(results, title + (", optimized" if optimized else ""), changes)
     console.print(f"{os.cpu_count()} cores; ours have the newest change of each key")
-    if any(run["wrong"] for side, runs in results.items() if side not in (USUAL, USUAL_CDC) for run in runs):
+    if any(run["wrong"] for side, runs in results.items() if side not in USUALS for run in runs):
         raise SystemExit("rows are wrong")
 
 

@@ -54,8 +54,8 @@ def test_the_further_five_minutes_and_a_demo_after_them_run_as_they_are_written(
     printed = shell(page_blocks(README_PAGE, "bash")[2], **warm_jvm.environment())
     assert "✗" not in printed
     assert re.search(r"^exit value +3163$", printed, re.MULTILINE)
-    # The demo adds to a table that exists, as a second demo does. In test_wheel, a demo starts its own JVMs.
-    shown = shell("make demo", **warm_jvm.environment())
+    # The demo adds to a table that exists, as a second demo does.
+    shown = shell("make demo")
     assert "all 993 records of this run arrived" in shown
     assert re.search(rf"rows in the table\W+{3163 + 993:,}\b", shown)
     assert re.search(r"its streams, live: http://127\.0\.0\.1:\d+/\?token=\S+", shown)
@@ -64,7 +64,7 @@ def test_the_further_five_minutes_and_a_demo_after_them_run_as_they_are_written(
 
 
 def test_the_commands_for_a_topic_stand_in_the_pages_whose_commands_are_tested() -> None:
-    # test_wheel.py runs those of your-topic.md. test_versions.py compares the version of the wheel.
+    # test_guides.py runs those of your-topic.md. test_versions.py compares the version of the wheel.
     install, *commands = page_blocks(README_PAGE, "bash")[1].splitlines()
     assert install in page_blocks("installation.md", "bash")[0].splitlines()
     (tested,) = page_blocks("your-topic.md", "bash")

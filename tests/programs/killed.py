@@ -1,4 +1,4 @@
-"""A program in a process group of its own, which a test kills."""
+"""A program in a separate process group, which a test kills."""
 
 from __future__ import annotations
 

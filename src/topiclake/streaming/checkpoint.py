@@ -314,7 +314,7 @@ def _texts(spark: SparkSession, *files: str) -> dict[str, str] | None:
 def _files(spark: SparkSession, *folders: str) -> list[str]:
     """Return the files in `folders` without opening them; an empty list if a folder does not exist."""
     # Of a single path that does not exist, Spark would warn with a stack trace.
-    paths = [*folders, *folders]
+    paths = list(folders) if len(folders) > 1 else list(folders) * 2
     try:
         return spark.read.format("binaryFile").load(paths).inputFiles()
     except AnalysisException as error:
