@@ -254,7 +254,8 @@ def _helps(command: click.Command, name: str, parent: click.Context | None) -> I
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
-            yield from _helps(command.commands[each], each, context)
+            _, found, _ = command.resolve_command(context, [each])
+            yield from _helps(found, each, context)
 
 
 def _library() -> str:

@@ -21,7 +21,7 @@ from topiclake.config.notebook import KEYS
 from topiclake.config.settings import Settings
 from topiclake.errors import ConfigError
 from workbench.commands.cli import cli
-from workbench.commands.job import check_job_parameters
+from workbench.commands.job import check_job_parameters, job
 from workbench.dbutils.secrets import Secrets
 from workbench.host.parameters import parse_parameters
 from workbench.host.redaction import Redactor
@@ -221,7 +221,7 @@ def parse(line: str) -> None:
         raise click.UsageError(f"{line}: no key of a pipeline")
     if isinstance(given.get("notebook"), Path):
         check_parameters(read_notebook(given["notebook"]), parameters)
-    if command is cli.commands["job"].commands["run"] and given["key"] in (jobs := load_bundle(PROJECT).jobs):
+    if command is job.commands["run"] and given["key"] in (jobs := load_bundle(PROJECT).jobs):
         check_job_parameters(given["key"], jobs[given["key"]], parameters)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import click
 
 from topiclake.errors import ConfigError
+from workbench.commands.topic_options import assignment_option
 from workbench.host.home import Home
 from workbench.host.parameters import parse_parameters
 from workbench.jobs import triggers
@@ -31,9 +32,6 @@ from workbench.jobs.run_records import ACTIVE, NewRun, Run, shown_time
 from workbench.jobs.scheduler import Scheduler, launch_executor
 from workbench.jobs.store import Store
 
-assignment_option = click.option(
-    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="May be repeated."
-)
 _target = click.option("--target", help="One of the targets in databricks.yml, in place of the default one.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -1,4 +1,4 @@
-"""The options that say where a new pipeline reads and writes."""
+"""Options that several commands share: parameters, and where a new pipeline reads and writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 import click
 
 from topiclake.errors import ConfigError
+
+assignment_option = click.option(
+    "-p", "--parameter", "assignments", multiple=True, metavar="NAME=VALUE", help="May be repeated."
+)
 
 _INTO = "Folder or store for table and checkpoint: ./lake, s3a://…, abfss://…, wasbs://…; or <schema>.<table>"
 

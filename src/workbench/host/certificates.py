@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import trustme
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.serialization import pkcs12
-
+# Each start of a kernel imports this module, and few of them make a certificate. So the functions import the
+# packages for it.
 TRUST_PASSWORD = "changeit"  # noqa: S105 - it protects nothing: the file holds no secret
 
 
@@ -27,6 +24,8 @@ def make_certificate(folder: Path, *hosts: str) -> Certificate:
 
     The key of the authority is not stored. The certificates do not expire.
     """
+    import trustme
+
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA(organization_name="Topiclake workbench")
     server = authority.issue_cert(*hosts)
@@ -40,6 +39,10 @@ def make_certificate(folder: Path, *hosts: str) -> Certificate:
 
 def trust_store(folder: Path, certificate: Certificate) -> Path:
     """Return a PKCS#12 file with which a JVM trusts the authority; its password is Java's own, `changeit`."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
     file = folder / "trust.p12"
     authority = x509.load_pem_x509_certificate(certificate.authority.read_bytes())
     trusted = pkcs12.PKCS12Certificate(authority, b"workbench")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
+from topiclake.errors import PlatformError
 from workbench.host.files import replace_bytes, replace_json, write_errors
 
 #: The project's files in a wheel (setup.py). A clone has no such folder.
@@ -43,6 +45,18 @@ def jars_folder() -> Path:
     for file in sorted(path for path in (PACKAGED / "jars").rglob("*") if path.is_file()):
         digest.update(file.read_bytes())
     return cache_folder() / f"jars-{digest.hexdigest()[:12]}"
+
+
+def spark_home() -> Path:
+    """Return the Spark that the PySpark of this Python brings; an import of PySpark would take 0.3 s.
+
+    Raises:
+        PlatformError: There is no PySpark.
+    """
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
+        raise PlatformError("PySpark is missing", "pip install 'topiclake[workbench]'", reason="pyspark")
+    return Path(package.origin).parent
 
 
 def cache_folder() -> Path:

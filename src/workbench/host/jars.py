@@ -11,13 +11,12 @@ import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from topiclake.errors import PlatformError
 from workbench.host.files import write_errors
 from workbench.host.home import folder_bytes
-from workbench.host.installation import PACKAGED, cache_folder, clone, jars_folder
+from workbench.host.installation import PACKAGED, cache_folder, clone, jars_folder, spark_home
 from workbench.host.jar_lock import Artifact, read_artifacts, read_sums, wrong_jars
 from workbench.host.java import more_options, require_java
 from workbench.host.program_cache import OnProgress
@@ -240,8 +239,7 @@ def _module_text(module: str, artifacts: Sequence[Artifact]) -> str:
 
 
 def _ivy_jar() -> Path:
-    spark = find_spec("pyspark")
-    jars = sorted(Path(spark.origin).parent.glob("jars/ivy-*.jar")) if spark and spark.origin else []
+    jars = sorted(spark_home().glob("jars/ivy-*.jar"))
     if not jars:
         raise PlatformError("PySpark's Ivy is missing", "pip install 'topiclake[workbench]'", reason="ivy")
     return jars[0]

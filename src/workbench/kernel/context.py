@@ -8,7 +8,6 @@ from pathlib import Path
 
 from workbench.host.home import Home
 from workbench.kernel.messages import CONTEXT_VARIABLE, SESSION_VARIABLE, Context
-from workbench.services import control as services
 
 
 def pop_context() -> Context:
@@ -22,6 +21,9 @@ def pop_context() -> Context:
     notebook_name = os.environ.pop(SESSION_VARIABLE, "")
     if context.notebook:
         return context
+    # Only the kernel of a lab looks for services.
+    from workbench.services import control as services
+
     home = Home(Path(context.home_folder), Path(context.project_folder))
     if addresses := services.addresses(home):
         for name, value in addresses.environment().items():

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbconvert import HTMLExporter
 
 from workbench.display.table import as_text, cut
 from workbench.kernel.messages import EXIT_MIME_TYPE
@@ -85,6 +84,8 @@ def as_page(notebook: nbformat.NotebookNode, facts: RunFacts) -> str:
             _remove_exit(cell)
             cells.append(cell)
     shown.cells = cells
+    from nbconvert import HTMLExporter
+
     exporter: Any = HTMLExporter  # it carries no types
     page, _ = exporter(raw_template=TEMPLATE, embed_images=True).from_notebook_node(shown)
     return str(page)

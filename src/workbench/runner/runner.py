@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -75,6 +77,8 @@ def run_notebook(
     console = console or Console()
     execution = NotebookExecution(source, context, environment, console, cell_seconds)
     failure: BaseException | None = None
+    # For the page. Its half second passes while the kernel starts.
+    threading.Thread(target=import_module, args=["nbconvert"]).start()
     try:
         asyncio.run(execution.run())
     except (NotebookRunError, KeyboardInterrupt, SystemExit) as error:

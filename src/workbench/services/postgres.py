@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-
 from topiclake.errors import DatabaseError, PlatformError
 from workbench.host.files import replace_private
 from workbench.host.java import Java
@@ -96,6 +93,9 @@ class Postgres(Service):
         """Log in; return None if the server accepts the login, else the cause."""
         if not answers(ports["postgres"], seconds):
             return "nothing listens on its port"
+        # Each start of a kernel imports this module, and few of them need psycopg, which takes 0.1 s.
+        import psycopg
+
         try:
             psycopg.connect(self.conninfo(ports), connect_timeout=10).close()
         except psycopg.Error as error:
@@ -104,6 +104,8 @@ class Postgres(Service):
 
     def conninfo(self, ports: Mapping[str, int]) -> str:
         """Return the database and the login, as psycopg accepts them."""
+        from psycopg.conninfo import make_conninfo
+
         login = {"user": USER, "password": self.password()}
         return make_conninfo(host=HOST, port=ports["postgres"], dbname=DATABASE, **login)
 

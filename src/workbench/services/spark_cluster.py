@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import requests
 
 from workbench.host.files import replace_private
 from workbench.host.home import Home
+from workbench.host.installation import spark_home
 from workbench.host.java import Java, more_options
 from workbench.host.ports import HOST, send_request
 from workbench.services.service import Service
@@ -135,11 +135,6 @@ def submit_arguments(properties: str) -> str:
     Settings of a session would be on the command line of its JVM, which everybody can read.
     """
     return shlex.join(["--properties-file", properties, "pyspark-shell"])
-
-
-def spark_home() -> Path:
-    """Return the Spark that the PySpark of this Python brings."""
-    return Path(pyspark.__file__).parent
 
 
 def _scala() -> str:

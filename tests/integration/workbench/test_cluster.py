@@ -29,11 +29,12 @@ from topiclake_examples.gps import publish_tracks
 from topiclake_examples.gps.tracks import Published
 from workbench.host import processes
 from workbench.host.home import Home
+from workbench.host.installation import spark_home
 from workbench.kernel.session import CLUSTER_SHARE
 from workbench.services import control as services
 from workbench.services.s3_gateway import BUCKET, S3Gateway
 from workbench.services.service import Addresses
-from workbench.services.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster, spark_home
+from workbench.services.spark_cluster import PROPERTIES_VARIABLE, SparkMaster, cluster
 
 pytestmark = [
     pytest.mark.thorough("needs a Spark cluster: a master and two workers"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from topiclake.errors import StorageError
+from topiclake.errors import PlatformError, StorageError
 from workbench.host import installation
 from workbench.host.files import replace_bytes
 from workbench.host.home import Home
-from workbench.host.installation import cache_folder, clone, find_project, jars_folder
+from workbench.host.installation import cache_folder, clone, find_project, jars_folder, spark_home
 
 PROJECT = Path(__file__).parents[3]
 
@@ -82,6 +82,14 @@ def test_a_copy_that_fails_is_named_and_continues_with_the_next_command(
             find_project()
     assert raised.value.fields["reason"] == "not_writable"
     assert (find_project() / "notebooks" / "gps_ingest.py").read_text() == "notebooks/gps_ingest.py"
+
+
+def test_a_missing_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (spark_home() / "jars").is_dir()
+    monkeypatch.setattr(installation, "find_spec", lambda name: None)
+    with pytest.raises(PlatformError, match="PySpark is missing") as raised:
+        spark_home()
+    assert raised.value.fields["reason"] == "pyspark"
 
 
 def test_the_folder_of_the_jars_is_another_one_for_another_lock(user: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,14 @@ def test_a_command_hands_its_mark_to_no_browser_that_it_opens(
         monkeypatch.setenv(name, value)
     assert cli.main(["status"]) == 0
     assert processes.HOME_MARK not in os.environ
+
+
+def test_a_run_of_a_notebook_loads_nothing_that_only_other_commands_need() -> None:
+    dear = {"IPython", "cryptography", "nbconvert", "psycopg", "pyspark", "workbench.commands.job"}
+    modules = "workbench.commands.cli, workbench.runner.run, workbench.runner.runner"
+    code = f"import sys, {modules}; print(sorted({dear} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_an_unknown_command_or_notebook_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
