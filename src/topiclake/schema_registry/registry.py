@@ -54,6 +54,14 @@ def bearer(settings: SchemaRegistrySettings) -> OAuthClient | str | None:
     return None if settings.token is None else settings.token.reveal()
 
 
+class _Lookups:
+    """The lock of look-ups, and the last one that failed: its error, and how long it had waited (s)."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.failed: tuple[SchemaRegistryError, float] | None = None
+
+
 @dataclass
 class SchemaRegistry:
     """A registry and what it already answered: a known schema is never asked for again.
@@ -107,7 +115,7 @@ class SchemaRegistry:
         self._missing: dict[int | str, float] = {}
         self._unknown: dict[int | str, None] = {}
         self._versions: dict[Reference, SchemaResponse] = {}
-        self._unknown_ids = Lock()
+        self._lookups = _Lookups()
 
     @classmethod
     def from_settings(cls, settings: SchemaRegistrySettings) -> SchemaRegistry:
@@ -266,13 +274,24 @@ class SchemaRegistry:
             not asked after five unknown ids within the last minute.
 
         Raises:
-            SchemaRegistryError: No answer within `patience`, or a refusal.
+            SchemaRegistryError: No answer within `patience`, or a refusal. A thread that waits for another
+                one, whose patience is not shorter, fails with it.
         """
         asked = list(ids)
         if not asked:
             return {}, set(), set()
-        with self._unknown_ids:
-            return self._looked_up(asked, subjects)
+        lookups, failed_before = self._lookups, self._lookups.failed
+        with lookups.lock:
+            failed = lookups.failed
+            # Another thread has waited for the same registry meanwhile, and at least as long.
+            if failed is not None and failed is not failed_before and failed[1] >= self.patience:
+                error = failed[0]
+                raise SchemaRegistryError(error.cause, error.remedy, **error.fields)
+            try:
+                return self._looked_up(asked, subjects)
+            except SchemaRegistryError as error:
+                lookups.failed = error, self.patience
+                raise
 
     def _looked_up(
         self, ids: Iterable[Key], subjects: Sequence[str]

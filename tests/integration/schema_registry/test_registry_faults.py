@@ -7,6 +7,7 @@ import json
 import pickle
 from email.utils import formatdate
 from itertools import count
+from threading import Event, Lock, Thread
 from time import time
 
 import fastavro
@@ -272,6 +273,57 @@ def test_a_retry_after_beyond_the_patience_is_an_error_at_once(make, proxy, time
         make(patience=30).by_id(schema_id)
     assert caught.value.fields["status"] == 429
     assert time_.now == 0
+
+
+class CountedLock:
+    """A lock that reports the first thread that has to wait."""
+
+    def __init__(self):
+        self.someone_waits, self._lock = Event(), Lock()
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self.someone_waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+@pytest.mark.parametrize("patience", [10, 300])
+def test_threads_wait_for_one_outage_together_and_no_longer_than_their_patience(
+    patience, make, proxy, time_, schema_id
+):
+    """The first thread gives up after 10 s. The second one began meanwhile."""
+    proxy.fault("503")
+    first = make(10)
+    lock = first._lookups.lock = CountedLock()
+    outcome = []
+
+    def second():
+        try:
+            outcome.append(first.patient(patience).by_ids([schema_id])[0].keys())
+        except SchemaRegistryError as error:
+            outcome.append(error)
+
+    thread = Thread(target=second)
+
+    def begin_second():
+        thread.start()
+        assert lock.someone_waits.wait(60)
+
+    time_.after(1, begin_second)
+    time_.after(100, proxy.heal)
+    with pytest.raises(SchemaRegistryError, match="gave up after") as caught:
+        first.by_ids([UNKNOWN])
+    thread.join(60)
+    if patience == 10:
+        assert str(outcome) == f"[{caught.value!r}]"
+        assert time_.now <= 10
+        assert proxy.times(f"/ids/{schema_id}") == []
+    else:
+        assert outcome == [{schema_id}]
+        assert 100 <= time_.now < 160
 
 
 # ------------------------------------------------------------------------------- known and unknown ids
