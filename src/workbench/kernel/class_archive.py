@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from topiclake.session import ARCHIVE_OPTIONS, CLASS_ARCHIVE, spark_conf
+from workbench.host.java import OPTIONS_VARIABLE, short_lived
 from workbench.kernel.session import SUBMITTED_VARIABLES, NotebookSession
 from workbench.services.spark_cluster import MASTER_VARIABLE
 
@@ -26,6 +27,7 @@ def main(jars_folder: Path) -> None:
     # A separate JVM, without a cluster: the archive is written by the JVM that this process ends.
     for name in (*SUBMITTED_VARIABLES, MASTER_VARIABLE):
         os.environ.pop(name, None)
+    os.environ[OPTIONS_VARIABLE] = short_lived()[OPTIONS_VARIABLE]
     with tempfile.TemporaryDirectory(prefix=".archive-", dir=archive.parent) as name:
         folder, draft = Path(name), Path(name) / archive.name
         session = NotebookSession("class-archive", folder, jars_folder, conf=_dumping(draft))
