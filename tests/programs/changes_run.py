@@ -48,7 +48,7 @@ class ChangeIngests(KilledProgram):
         )
         line = next_line(process, PATIENCE_SECONDS)
         # A MERGE of the first query may end the process before the last query is started.
-        assert line == STARTED or share is not None, f"{line!r}: {self.tail()}"
+        assert line == STARTED or share is not None, f"{line!r}, {process.poll()}: {self.tail()}"
         return process
 
     def drain(self) -> None:
@@ -71,15 +71,16 @@ def kill_within_merge(share: float) -> None:
     execute = merge.execute_once
     seconds: list[float] = []
 
-    def execute_once(*args: Any, **options: Any) -> None:
+    def execute_once(*args: Any, **options: Any) -> int:
         begin = time.monotonic()
         timer = threading.Timer(share * seconds[-1], os.killpg, (0, signal.SIGKILL)) if seconds else None
         if timer is not None:
             timer.start()
-        execute(*args, **options)
+        changed_rows = execute(*args, **options)
         if timer is not None:
             timer.cancel()
         seconds.append(time.monotonic() - begin)
+        return changed_rows
 
     merge.execute_once = execute_once
 

@@ -195,10 +195,12 @@ class Changes:
         # A batch without new rows is usually a repeated one. With an id, Delta would skip its corrections.
         may_have_id = not shares_session and not is_connect(merged.sparkSession)
         has_id = may_have_id and (bool(number) or truncate is not None)
+        changed_rows = 0
         if rows or truncate is not None:
-            self._execute(merged, ends, writer if has_id else None, batch_id, metadata)
+            changed_rows = self._execute(merged, ends, writer if has_id else None, batch_id, metadata)
         if rows and self.rules.has_versions:
-            self.correct(self.version)
+            # A MERGE that changes no row is that of a repeated batch.
+            self.correct(self.version if changed_rows else None)
         if writer is not None and not has_id:
             # The history has each batch.
             nothing = self.table.limit(0)
@@ -215,7 +217,6 @@ class Changes:
         """
         spark, keys = self.merged.sparkSession, self.rules.keys
         newest_version = delta.latest_version(spark, self.path)
-        # Without a commit after `version`, Delta has skipped the MERGE.
         while version is None or newest_version != version + 1:
             version = newest_version
             wanted = self.merged.select(*map(named, keys))
@@ -236,7 +237,7 @@ class Changes:
         writer: str | None = None,
         batch_id: int = 0,
         metadata: Mapping[str, object] = MappingProxyType({}),
-    ) -> None:
+    ) -> int:
         rules, truncate, source = self.rules, self.truncate, rows
         if rules.has_versions:
             actions = clauses.versions(source, rules)
@@ -246,7 +247,7 @@ class Changes:
             source = source.unionByName(truncate.row(rows, rules.keys), allowMissingColumns=True)
         conditions = clauses.same_row(rules, self.order)
         conditions += lookup.within(rows.schema, rules.keys, ends, "old.")
-        merge.execute_once(
+        return merge.execute_once(
             source,
             self.path,
             " AND ".join(conditions),

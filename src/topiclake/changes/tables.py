@@ -186,13 +186,8 @@ def purge(spark: SparkSession, path: str, retention_days: float) -> int:
         f"current_timestamp() - make_dt_interval(0, 0, 0, {round(retention_days * 86_400)})"
     )
     statement = f"DELETE FROM {catalog.identifier(path)} WHERE {condition}"  # noqa: S608 (quoted)
-    removed: list[int] = []
-
-    def remove() -> None:
-        removed[:] = [row["num_affected_rows"] for row in spark.sql(statement).collect()]
-
-    delta.retry_conflicts(remove)
-    return sum(removed)
+    removed = delta.retry_conflicts(lambda: spark.sql(statement).collect())
+    return sum(row["num_affected_rows"] for row in removed)
 
 
 def require_purgeable(path: str, retention_days: float, *, has_versions: bool) -> None:

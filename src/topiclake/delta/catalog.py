@@ -41,7 +41,7 @@ def update(spark: SparkSession, location: str, assignments: str, condition: str)
     return int(done.collect()[0]["num_affected_rows"])
 
 
-def merge(location: str, rows: DataFrame, condition: str, *actions: str, evolves: bool = False) -> None:
+def merge(location: str, rows: DataFrame, condition: str, *actions: str, evolves: bool = False) -> int:
     """Merge rows into the table at a location.
 
     Args:
@@ -50,6 +50,9 @@ def merge(location: str, rows: DataFrame, condition: str, *actions: str, evolves
         condition: The condition in SQL that makes an old and a new row one.
         actions: The clauses `WHEN …` in SQL.
         evolves: Whether new columns are added to the table.
+
+    Returns:
+        The number of rows that it has changed; 0 if Delta has skipped it.
     """
     evolution = "WITH SCHEMA EVOLUTION " if evolves else ""
     before, after = (
@@ -59,7 +62,8 @@ def merge(location: str, rows: DataFrame, condition: str, *actions: str, evolves
             f" AS new ON {condition} {' '.join(actions)}",
         )
     )
-    rows.sparkSession.sql(f"{before}{{rows}}{after}", rows=rows)
+    metrics = rows.sparkSession.sql(f"{before}{{rows}}{after}", rows=rows).collect()
+    return sum(row["num_affected_rows"] for row in metrics)
 
 
 def folder(spark: SparkSession, location: str) -> str:

@@ -42,7 +42,7 @@ def execute_once(
     writer: str | None,
     batch_id: int,
     commit: Mapping[str, object],
-) -> None:
+) -> int:
     """Execute one MERGE, unless `writer` has committed batch `batch_id` already. New columns are added.
 
     If another writer was faster, the MERGE is repeated on the newest version.
@@ -56,9 +56,12 @@ def execute_once(
             that others use at the same time allows nothing else.
         batch_id: Number of the batch.
         commit: Metadata that the table's history keeps as JSON, with writer and batch.
+
+    Returns:
+        The number of rows that it has changed; 0 if the table has the batch already.
     """
     with _committed_as(rows.sparkSession, writer, batch_id, commit):
-        delta.retry_conflicts(lambda: catalog.merge(path, rows, condition, *actions, evolves=True))
+        return delta.retry_conflicts(lambda: catalog.merge(path, rows, condition, *actions, evolves=True))
 
 
 @contextmanager

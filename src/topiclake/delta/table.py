@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
@@ -23,6 +23,8 @@ from topiclake.local_frame import local_frame
 
 #: After this time Delta forgets the batches of a writer. Without this property it never does.
 FORGETS_WRITERS = "delta.setTransactionRetentionDuration"
+
+Result = TypeVar("Result")
 
 _CONFLICT = (
     "DELTA_METADATA_CHANGED",
@@ -407,14 +409,14 @@ def write_with_retries(write: Callable[[], None], forget: Callable[[], None]) ->
     tries(write)
 
 
-def retry_conflicts(write: Callable[[], None]) -> None:
-    """Write, and repeat the write while other writers are faster.
+def retry_conflicts(write: Callable[[], Result]) -> Result:
+    """Write, and repeat the write while other writers are faster; return what `write` returns.
 
     Args:
         write: Writes; it must be safe to repeat.
     """
     tries = Retrying(retry=retry_if_exception(_is_faster), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
-    tries(write)
+    return tries(write)
 
 
 def _is_faster(error: BaseException) -> bool:

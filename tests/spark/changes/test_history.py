@@ -6,6 +6,7 @@ import pytest
 
 from tests.spark.changes.target import Target
 from topiclake.changes import tables
+from topiclake.changes.batch import Changes
 from topiclake.delta import merge
 from topiclake.errors import ConfigError
 
@@ -42,7 +43,7 @@ def before_merge(monkeypatch, write):
     def slower(*args, **given):
         monkeypatch.setattr(merge, "execute_once", execute)
         write()
-        execute(*args, **given)
+        return execute(*args, **given)
 
     monkeypatch.setattr(merge, "execute_once", slower)
 
@@ -67,6 +68,39 @@ def test_two_writers_make_the_history_of_one(spark, tmp_path, monkeypatch):
     found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
     assert found == [("a", 10, 20), ("b", 20, 40), ("c", 40, None)]
     assert [commit["changes"]["merged"] for commit in target.commits()] == [2, 1]
+
+
+class CrashError(Exception):
+    pass
+
+
+@pytest.mark.thorough("a crash between the MERGE of a batch and the correction of its versions")
+@pytest.mark.slow("three MERGEs")
+def test_a_repeated_batch_corrects_its_versions_whatever_others_commit(spark, tmp_path, monkeypatch):
+    target = small_table(spark, tmp_path)
+    batch = [(1, "a", "u", 10, (0, 0)), (1, "c", "u", 40, (0, 1)), (2, "x", "u", 10, (0, 3))]
+    correct = Changes.correct
+
+    def dying(self, version=None):
+        if self.counts.rows == len(batch):
+            raise CrashError
+        correct(self, version)
+
+    def later(self, version=None):
+        spark.sql(f"ALTER TABLE delta.`{self.path}` SET TBLPROPERTIES ('shop.state' = 'open')")
+        correct(self, version)
+
+    before_merge(monkeypatch, lambda: target.write([(1, "b", "u", 20, (0, 2))], 0, writer="replay"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Changes, "correct", dying)
+        with pytest.raises(CrashError):
+            target.write(batch, 0)
+    # The batch has a new row again, so its MERGE has an id, and Delta skips it. Another commit follows.
+    spark.sql(f"DELETE FROM delta.`{target.table}` WHERE id = 2")
+    monkeypatch.setattr(Changes, "correct", later)
+    target.write(batch, 0)
+    found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
+    assert found == [("a", 10, 20), ("b", 20, 40), ("c", 40, None)]
 
 
 @pytest.mark.thorough("a user's DELETE between two steps of a batch")

@@ -197,7 +197,7 @@ def test_a_repeated_batch_corrects_the_versions_that_two_writers_computed(spark,
         rows, _ = DeclaredDecoder(spark, target, values).rows(other)
         with row_changes.resolved(rows, target.table) as changes:
             changes.merge(writer=None)
-        execute(*args, **given)
+        return execute(*args, **given)
 
     def dying(self, version=None):
         if self.counts.rows == 2:
