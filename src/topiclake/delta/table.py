@@ -390,7 +390,7 @@ def struct(fields: Mapping[str, str]) -> str:
 
 def is_conflict(error: BaseException) -> bool:
     """Return whether another writer was faster, so that the same write on the new version succeeds."""
-    return isinstance(error, PySparkException) and any(code in str(error) for code in _CONFLICT)
+    return _has_code(error, _CONFLICT)
 
 
 def write_with_retries(write: Callable[[], None], forget: Callable[[], None]) -> None:
@@ -415,19 +415,16 @@ def retry_conflicts(write: Callable[[], Result]) -> Result:
     Args:
         write: Writes; it must be safe to repeat.
     """
-    tries = Retrying(retry=retry_if_exception(_is_faster), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
+    tries = Retrying(retry=retry_if_exception(is_conflict), stop=stop_after_attempt(_ATTEMPTS), reraise=True)
     return tries(write)
-
-
-def _is_faster(error: BaseException) -> bool:
-    """Return whether the error of a command shows that another writer was faster."""
-    is_of_spark = isinstance(error, (PySparkException, Py4JError))
-    return is_of_spark and any(code in str(error) for code in _CONFLICT)
 
 
 def _is_outdated(error: BaseException) -> bool:
     """Return whether the error shows that the table has changed since it was read."""
-    codes = (*_CONFLICT, *_BROKEN)
+    return _has_code(error, (*_CONFLICT, *_BROKEN))
+
+
+def _has_code(error: BaseException, codes: Sequence[str]) -> bool:
     return isinstance(error, (PySparkException, Py4JError)) and any(code in str(error) for code in codes)
 
 
