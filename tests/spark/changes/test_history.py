@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.spark.changes.target import Target
+from tests.support.crash import CrashError
 from topiclake.changes import tables
 from topiclake.changes.batch import Changes
 from topiclake.delta import merge
@@ -68,10 +69,6 @@ def test_two_writers_make_the_history_of_one(spark, tmp_path, monkeypatch):
     found = target.view().orderBy("__START_AT").select("v", "__START_AT", "__END_AT").collect()
     assert found == [("a", 10, 20), ("b", 20, 40), ("c", 40, None)]
     assert [commit["changes"]["merged"] for commit in target.commits()] == [2, 1]
-
-
-class CrashError(Exception):
-    pass
 
 
 @pytest.mark.thorough("a crash between the MERGE of a batch and the correction of its versions")

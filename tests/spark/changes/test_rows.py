@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.spark.changes.target import Target
+from tests.support.crash import CrashError
 from tests.support.local_rows import local_rows
 from topiclake.changes.order import Order
 from topiclake.changes.rows import ChangeRows
@@ -85,10 +86,6 @@ def test_the_newest_change_of_each_key_is_its_row_however_changes_arrive(spark, 
     assert delta.read(spark, target.quarantine).count() == 2
     target.write([*second, *first], 0, writer="another")
     assert sorted(target.stored().collect(), key=str) == sorted(before, key=str)
-
-
-class CrashError(Exception):
-    pass
 
 
 @pytest.mark.thorough("a repeated MERGE and the quarantine are tested with the newest changes")

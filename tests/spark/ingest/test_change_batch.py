@@ -5,6 +5,7 @@ import pytest
 import topiclake as tl
 from tests.spark.changes import test_debezium as debezium
 from tests.spark.ingest.change_pipeline import CUSTOMERS, ROWS, Pipeline, change, recorded
+from tests.support.crash import CrashError
 from topiclake.changes.batch import Changes
 from topiclake.changes.tables import current_rows
 from topiclake.delta import merge
@@ -17,10 +18,6 @@ from topiclake.streaming.batch_counts import CountSubscription
 WIDENING = f"""{ROWS.replace("at BIGINT", "at INT")}
             table_properties: {{delta.enableTypeWidening: "true"}}
 """
-
-
-class CrashError(Exception):
-    pass
 
 
 @pytest.mark.slow("two attempts of a batch")

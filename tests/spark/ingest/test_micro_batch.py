@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tests.services.fault_proxy import FaultProxy
+from tests.support.crash import CrashError
 from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
@@ -414,10 +415,6 @@ def test_failfast_stops_when_the_registry_does_not_know_a_schema(
 
 
 # Exactly once
-
-
-class CrashError(Exception):
-    """The process is gone."""
 
 
 @pytest.fixture

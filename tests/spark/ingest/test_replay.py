@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.crash import CrashError
 from tests.support.local_rows import local_rows
 from tests.support.waiting import wait_until
 from topiclake.config.kafka import KafkaSettings
@@ -40,10 +41,6 @@ V2 = record_of(ID, {"name": "note", "type": "string", "default": "-"})
 #: The topic of the records that wait.
 WAITING = "waiting"
 NOTHING = replay.ReplayReport()
-
-
-class Crashed(Exception):  # noqa: N818
-    """The end of a process, as far as a test in one process can have it."""
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +184,7 @@ def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
 
     def append_and_crash(*args, **named):
         append(*args, **named)
-        raise Crashed
+        raise CrashError
 
     def overtaken(spark, quarantine, rows, name):
         # Delta reads a table when it is asked for rows, not before.
@@ -196,7 +193,7 @@ def overtake_by_one_that_crashes(spark, settings, replayed, monkeypatch):
         monkeypatch.setattr(replay_claims, "claim", claim)
         with monkeypatch.context() as patched:
             patched.setattr(replay.delta, "append_once", append_and_crash)
-            with pytest.raises(Crashed):
+            with pytest.raises(CrashError):
                 replayed()
         assert (offsets(spark, settings), marks(spark, settings)) == (ALL, CLAIMED)
         claim(spark, quarantine, seen, name)
@@ -227,11 +224,11 @@ def test_a_crash_after_the_claim_is_finished_by_the_next_replay(
     spark, settings, waiting, replayed, monkeypatch
 ):
     def crash(*_, **__):
-        raise Crashed
+        raise CrashError
 
     with monkeypatch.context() as patched:
         patched.setattr(replay.delta, "append_once", crash)
-        with pytest.raises(Crashed):
+        with pytest.raises(CrashError):
             replayed()
     assert (offsets(spark, settings), marks(spark, settings)) == ([0], CLAIMED)
     # An earlier claim is finished, whatever is asked for now.

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.support.crash import CrashError
 from topiclake.delta import table as delta
 from topiclake.formats.declared import DeclaredFormat, columns_of
 from topiclake.ingest import declared_batch
@@ -86,10 +87,6 @@ def test_within_a_struct_what_must_not_be_null_must_be_there(spark, tmp_path):
         assert found["broken"] == "NOT NULL i.x"
         nothing = constraints.with_required(rows.where("false"), look.columns)
         nothing.write.format("delta").mode("append").save(path)
-
-
-class CrashError(Exception):
-    """The process is gone."""
 
 
 def target_in(folder, **changes):
