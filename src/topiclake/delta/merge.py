@@ -15,6 +15,7 @@ from topiclake.session import is_connect
 #: Delta's settings for what its commands commit; writers have options of these names.
 _COMMAND = "spark.databricks.delta.write."
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_SORTED_JOINS = "spark.sql.join.preferSortMergeJoin"
 
 
 def merge_once(rows: DataFrame, path: str, keys: Sequence[str], *, writer: str, batch_id: int) -> None:
@@ -60,7 +61,8 @@ def execute_once(
     Returns:
         The number of rows that it has changed; 0 if the table has the batch already.
     """
-    with _committed_as(rows.sparkSession, writer, batch_id, commit):
+    spark = rows.sparkSession
+    with _committed_as(spark, writer, batch_id, commit), _joined_by_hash(spark):
         return delta.retry_conflicts(lambda: catalog.merge(path, rows, condition, *actions, evolves=True))
 
 
@@ -86,3 +88,20 @@ def _committed_as(
     finally:
         for key in settings:
             spark.conf.unset(key)
+
+
+@contextmanager
+def _joined_by_hash(spark: SparkSession) -> Iterator[None]:
+    """Make Spark hash the rows of a batch, instead of sorting all rows of the files that a MERGE rewrites.
+
+    Rows that may not fit into the memory of a task are sorted anyway. A user's own value of the setting
+    stays. Serverless compute refuses the setting.
+    """
+    if is_connect(spark) or spark.conf.get(_SORTED_JOINS, None) is not None:
+        yield
+        return
+    spark.conf.set(_SORTED_JOINS, "false")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_SORTED_JOINS)

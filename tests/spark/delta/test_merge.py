@@ -1,0 +1,30 @@
+"""The plan of a MERGE."""
+
+import pytest
+
+from tests.support.local_rows import local_rows
+from topiclake.delta import merge
+
+SORTED_JOINS = "spark.sql.join.preferSortMergeJoin"
+
+
+@pytest.mark.parametrize(
+    ("given", "join"), [(None, "ShuffledHashJoin FullOuter"), ("true", "SortMergeJoin FullOuter")]
+)
+def test_a_merge_sorts_no_row_of_the_table_unless_the_user_wants_it(spark, tmp_path, given, join):
+    path = str(tmp_path / "table")
+    spark.range(10_000).selectExpr("id", "'old' AS v").write.format("delta").save(path)
+    changed = local_rows(spark, [(5, "new"), (10_000, "new")], "id BIGINT, v STRING")
+    executions = spark._jsparkSession.sharedState().statusStore()
+    before = executions.executionsCount()
+    if given is not None:
+        spark.conf.set(SORTED_JOINS, given)
+    try:
+        merge.merge_once(changed, path, ["id"], writer="w", batch_id=0)
+        assert spark.conf.get(SORTED_JOINS, None) == given
+    finally:
+        spark.conf.unset(SORTED_JOINS)
+    found = executions.executionsList(before, executions.executionsCount() - before)
+    plans = [found.apply(number).physicalPlanDescription() for number in range(found.size())]
+    assert [join in plan for plan in plans].count(True) == 1
+    assert spark.read.format("delta").load(path).where("v = 'new'").count() == 2
