@@ -31,7 +31,6 @@ from topiclake.schema_registry.wire_format import (
     HEADER_LENGTH,
     Part,
     SchemaKey,
-    header_of,
     identifier,
     is_guid,
     is_id,
@@ -213,7 +212,7 @@ def identified(records: DataFrame, part: Part = "value") -> DataFrame:
         The columns of `records` and `<part>_named BINARY` (null where no header names the schema),
         `<part>_schema BINARY` (see `wire_format.identifier`; any bytes where the record is bad).
     """
-    schema = F.coalesce(F.col(f"{part}_named"), header_of(F.col(part)))
+    schema = F.expr(f"coalesce({part}_named, substring({part}, 1, {HEADER_LENGTH}))")
     return records.withColumn(f"{part}_named", named_in_header(part)).withColumn(f"{part}_schema", schema)
 
 

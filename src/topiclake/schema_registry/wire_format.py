@@ -62,9 +62,8 @@ def named_in_header(part: Part) -> Column:
 
     The last header of that name counts, as in Java's deserializer. No lambda: one would end code generation.
     """
-    headers = F.reverse("headers")
-    position = F.array_position(headers["key"], record_header(part))
-    return F.when(F.col("headers").isNotNull(), F.get(headers["value"], (position - 1).cast("int")))
+    position = f"array_position(reverse(headers).key, '{record_header(part)}')"
+    return F.expr(f"CASE WHEN headers IS NOT NULL THEN get(reverse(headers).value, int({position} - 1)) END")
 
 
 def header_of(value: Column) -> Column:

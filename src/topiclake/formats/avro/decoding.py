@@ -70,10 +70,9 @@ def framed_payload(codec: Codec, records: DataFrame, part: Part = "value") -> Co
     A separate column, not an expression in each branch of `decoded`. In a JVM without Avro's limits, it is
     null unless Python has read the record whole.
     """
-    value = F.col(part)
-    has_header = F.col(f"{part}_named").isNull()
-    after_prefix = F.when(has_header, value).otherwise(F.concat(F.lit(bytes(HEADER_LENGTH)), value))
-    return _safe(codec, records, F.concat(after_prefix, F.lit(END_BYTES)), F.col(f"{part}_schema"), part)
+    prefix = f"CASE WHEN {part}_named IS NULL THEN X'' ELSE X'{bytes(HEADER_LENGTH).hex()}' END"
+    payload = F.expr(f"concat({prefix}, {part}, X'{END_BYTES.hex()}')")
+    return _safe(codec, records, payload, F.col(f"{part}_schema"), part)
 
 
 def _safe(codec: Codec, records: DataFrame, payload: Column, schema: Column, part: Part) -> Column:
@@ -97,9 +96,10 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     Returns:
         The struct that `Codec.decode` adds.
     """
-    schema, payload = F.col(f"{part}_schema"), F.col(f"{part}_framed")
+    payload = F.col(f"{part}_framed")
     branches = [
-        (schema == F.lit(identifier(key)), decoded_as(codec, key, payload, part)) for key in codec.writers
+        (F.expr(f"{part}_schema = X'{identifier(key).hex()}'"), decoded_as(codec, key, payload, part))
+        for key in codec.writers
     ]
     cases = (
         reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _undecoded(codec, part)
@@ -107,7 +107,7 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
     # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
     # Always true.
-    return F.when(F.spark_partition_id() >= 0, cases)
+    return F.when(F.expr("spark_partition_id() >= 0"), cases)
 
 
 def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
