@@ -99,8 +99,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with pytest.MonkeyPatch.context() as of_jvm:
         for name, value in {JAVA_OPTIONS: " ".join(LATE_COMPILED), **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
-        # Interpreted, test_tables needs 113 s of CPU time. Compiled, it needs 190 s.
-        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | INTERPRETED | ONE_PARTITION)
+        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | ONE_PARTITION)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -120,7 +119,7 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
 def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
     """A JVM for runs of notebooks with few rows, see there."""
     # With one partition, Spark has an aggregate and a limit of a stream in one task, where they fail.
-    conf = INTERPRETED | ONE_PARTITION | {"spark.sql.shuffle.partitions": "2"}
+    conf = ONE_PARTITION | {"spark.sql.shuffle.partitions": "2"}
     jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {}, conf)
     yield jvm
     jvm.stop()

@@ -11,12 +11,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.host.java import SHORT_LIVED
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class KilledProgram:
-    """A program, and the folder of its output."""
+    """A program with a short life, and the folder of its output."""
 
     folder: Path
 
@@ -26,6 +28,7 @@ class KilledProgram:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=PROJECT,
+                env={"JDK_JAVA_OPTIONS": SHORT_LIVED} | os.environ,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
