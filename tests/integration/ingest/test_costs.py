@@ -12,7 +12,7 @@ from tests.services.fault_proxy import FaultProxy
 from tests.support.numbers_topic import Numbers, right
 
 #: The most calls to the JVM of a start that finds its table and its checkpoint, and of the batch after it.
-START_CALLS, BATCH_CALLS = 1_000, 1_500
+START_CALLS, BATCH_CALLS = 650, 650
 #: The most jobs of Spark, likewise.
 START_JOBS, BATCH_JOBS = 2, 3
 
