@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType
 from topiclake.changes.order import CDC_COLUMN, Order
 from topiclake.changes.rows import CHANGE_COLUMN, DELETED, data_columns, named
 from topiclake.changes.rules import ChangeRules
+from topiclake.delta.table import quoted
 from topiclake.formats import envelope as envelopes
 
 #: The order of the newest deletion or truncate of the batch: an older row keeps no value.
@@ -65,7 +66,7 @@ def newest(
 
 
 def _of_newest(name: str) -> Column:
-    return F.col("_newest").getField(name).alias(name)
+    return F.col(f"_newest.{quoted(name)}").alias(name)
 
 
 def _may_stay(name: str, kind: DataType, rules: ChangeRules, has_unavailable: bool) -> bool:

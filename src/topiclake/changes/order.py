@@ -91,10 +91,9 @@ class Order:
 
     def is_missing(self) -> Column:
         """Return whether a row of the stream has no complete order."""
-        missing = F.lit(False)
-        for path in [*(path for path, _, _ in self.fields), *(self.position or ())]:
-            missing |= F.col(path).isNull()
-        return missing
+        paths = [*(path for path, _, _ in self.fields), *(self.position or ())]
+        names = (".".join(map(quoted, path.split("."))) for path in paths)
+        return F.expr(" OR ".join(f"{name} IS NULL" for name in names))
 
     def key(self, cdc: str = CDC_COLUMN) -> Column:
         """Return a value of each row that has the order of the changes.

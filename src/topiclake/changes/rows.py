@@ -46,12 +46,12 @@ class ChangeRows:
     Attributes:
         rules: The rules by which changes become rows.
         order: The order of the changes of a key.
-        schema: The columns of the rows of the stream, opened.
+        envelope: The meaning of the rows of the stream as changes.
     """
 
     rules: ChangeRules
     order: Order
-    schema: StructType
+    envelope: Envelope
 
     @classmethod
     def of(cls, rows: DataFrame, rules: ChangeRules) -> ChangeRows:
@@ -62,12 +62,14 @@ class ChangeRows:
                 have the envelope.
         """
         schema = envelopes.opened(rows, rules.envelope).schema
-        envelope = _envelope(rules, schema)
+        envelope = envelopes.read(
+            rules.envelope, schema, KEY_COLUMN, TOMBSTONE_COLUMN, HEADERS_COLUMN, _TECHNICAL
+        )
         order = Order.of(schema, rules.sequence_by, KAFKA_COLUMN)
         rules.require_columns(
             [*envelope.fields, *(key for key in envelope.keys if key not in envelope.fields)]
         )
-        return cls(rules, order, schema)
+        return cls(rules, order, envelope)
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """Return the changes with the columns of their table, `_cdc` and `_change`.
@@ -75,32 +77,30 @@ class ChangeRows:
         Columns of a deletion are null, except keys and `_cdc`. So are unavailable values and the keys of a
         truncate.
         """
-        rows = envelopes.opened(rows, self.rules.envelope)
-        envelope = _envelope(self.rules, self.schema)
-        keys = {key: self._key(envelope, key) for key in self.rules.keys}
+        rows, envelope = envelopes.opened(rows, self.rules.envelope), self.envelope
+        keys = {key: self._key(key) for key in self.rules.keys}
         is_keyless = reduce(Column.__or__, (column.isNull() for column in keys.values()))
         kinds = rows.select(*(column.alias(name) for name, column in envelope.fields.items())).schema
-        unavailable = self._unavailable(envelope, kinds) if envelope.has_unavailable else {}
+        unavailable = self._unavailable(kinds) if envelope.has_unavailable else {}
         whole_row = F.struct(*map(named, rows.columns))
         # Each column depends on these. Spark would analyze, optimize and compile a copy of them for each.
         rows = rows.select(
             "*",
             is_keyless.alias(_IS_KEYLESS),
-            self._operation(envelope, is_keyless).alias(_OPERATION),
+            self._operation(is_keyless).alias(_OPERATION),
             _names([F.when(is_it, F.lit(name)) for name, is_it in unavailable.items()]).alias(_UNAVAILABLE),
         )
         operation, found = F.col(_OPERATION), F.col(_UNAVAILABLE)
         reason, detail = self._reason(operation, F.col(_IS_KEYLESS))
         is_deletion = operation.isin(DELETE, TRUNCATE)
+        is_known = ~F.coalesce(is_deletion, F.lit(False))
         # The row of a truncate has no keys.
         has_row_key = ~operation.eqNullSafe(TRUNCATE) if self.rules.truncates else F.lit(True)
         columns = [F.when(has_row_key, column).alias(name) for name, column in keys.items()]
         for name, column in envelope.fields.items():
             if name not in keys and self.rules.is_in_table(name):
-                is_unknown = is_deletion
-                if name in unavailable:
-                    is_unknown |= F.array_contains(found, name)
-                columns.append(F.when(~F.coalesce(is_unknown, F.lit(False)), column).alias(name))
+                is_given = is_known & ~F.array_contains(found, name) if name in unavailable else is_known
+                columns.append(F.when(is_given, column).alias(name))
         change = [
             operation.alias("operation"),
             reason.alias("reason"),
@@ -127,26 +127,26 @@ class ChangeRows:
             schema = StructType([*schema.fields[:-1], end, schema.fields[-1]])
         return schema
 
-    def _operation(self, envelope: Envelope, is_keyless: Column) -> Column:
-        operation = envelope.operation
+    def _operation(self, is_keyless: Column) -> Column:
+        operation = self.envelope.operation
         for condition, meaning in (
             (self.rules.apply_as_truncates, TRUNCATE),
             (self.rules.apply_as_deletes, DELETE),
         ):
             if condition is not None:
-                is_it = (envelope.operation == UPSERT) & F.coalesce(F.expr(condition), F.lit(False))
+                is_it = (self.envelope.operation == UPSERT) & F.coalesce(F.expr(condition), F.lit(False))
                 operation = F.when(is_it, meaning).otherwise(operation)
         # A tombstone has no columns. Without a key or an order, only the delete before it can be applied.
         of_tombstone = F.when(is_keyless | self.order.is_missing(), SKIP).otherwise(DELETE)
         return F.when(operation == WITHOUT_VALUE, of_tombstone).otherwise(operation)
 
-    def _key(self, envelope: Envelope, key: str) -> Column:
-        found = [envelope.fields[key]] if key in envelope.fields else []
-        return F.coalesce(*found, *envelope.keys.get(key, ()))
+    def _key(self, key: str) -> Column:
+        fields = self.envelope.fields
+        return F.coalesce(*([fields[key]] if key in fields else []), *self.envelope.keys.get(key, ()))
 
-    def _unavailable(self, envelope: Envelope, kinds: StructType) -> dict[str, Column]:
+    def _unavailable(self, kinds: StructType) -> dict[str, Column]:
         found = {}
-        for name, column in envelope.fields.items():
+        for name, column in self.envelope.fields.items():
             is_it = envelopes.is_unavailable(column, kinds[name].dataType)
             if is_it is not None and name not in self.rules.keys and self.rules.is_in_table(name):
                 found[name] = is_it
@@ -186,10 +186,6 @@ class ChangeRows:
     def _deletion(is_deletion: Column) -> list[Column]:
         deleted = F.coalesce(is_deletion, F.lit(False))
         return [deleted.alias(DELETED), F.when(deleted, F.current_timestamp()).alias(DELETED_AT)]
-
-
-def _envelope(rules: ChangeRules, schema: StructType) -> Envelope:
-    return envelopes.read(rules.envelope, schema, KEY_COLUMN, TOMBSTONE_COLUMN, HEADERS_COLUMN, _TECHNICAL)
 
 
 def named(name: str) -> Column:

@@ -148,13 +148,10 @@ def _debezium(
     all_keys = {
         name: [*before.get(name, ()), *keys.get(name, ())] for name in dict.fromkeys([*before, *keys])
     }
-    op = F.col(_OP)
-    operation = _mapped(op).when(is_tombstone, WITHOUT_VALUE)
     # Heartbeats and records of transactions have neither an operation nor a row.
-    has_row = [name for name in (_BEFORE, _AFTER) if name in names]
-    return Envelope(
-        fields, all_keys, operation.when(op.isNull() & _are_null(has_row), SKIP), has_unavailable=True
-    )
+    is_empty = F.col(_OP).isNull() & _are_null([name for name in (_BEFORE, _AFTER) if name in names])
+    without_row = F.when(is_tombstone, WITHOUT_VALUE).when(is_empty, SKIP)
+    return Envelope(fields, all_keys, F.coalesce(_mapped(_OP), without_row), has_unavailable=True)
 
 
 def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]], is_tombstone: Column) -> Envelope:
@@ -164,9 +161,8 @@ def _flat(columns: Mapping[str, Column], keys: Mapping[str, list[Column]], is_to
     if _DELETED_FLAG in columns:
         operation = operation.when(columns[_DELETED_FLAG].cast("string") == "true", DELETE)
     if _OP_FLAG in columns:
-        for op, meaning in _OPERATIONS.items():
-            operation = operation.when(columns[_OP_FLAG] == op, meaning)
-        operation = operation.when(columns[_OP_FLAG].isNull(), UPSERT)
+        without_op = F.when(columns[_OP_FLAG].isNull(), UPSERT)
+        operation = F.coalesce(operation, _mapped(_OP_FLAG), without_op)
     else:
         operation = operation.otherwise(UPSERT)
     fields = {name: column for name, column in columns.items() if not name.startswith(_ADDED)}
@@ -206,12 +202,10 @@ def _placeholders(kind: DataType) -> Iterator[Column]:
             yield F.array(*(F.lit(byte).cast(element) for byte in _PLACEHOLDER.encode()))
 
 
-def _mapped(op: Column) -> Column:
-    (first, operation), *others = _OPERATIONS.items()
-    mapped = F.when(op == first, operation)
-    for name, meaning in others:
-        mapped = mapped.when(op == name, meaning)
-    return mapped
+def _mapped(op: str) -> Column:
+    """Return the operation that Debezium's letter in a column means; null for another one."""
+    cases = " ".join(f"WHEN '{letter}' THEN '{operation}'" for letter, operation in _OPERATIONS.items())
+    return F.expr(f"CASE {op} {cases} END")
 
 
 def _are_null(names: list[str]) -> Column:
