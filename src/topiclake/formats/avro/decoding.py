@@ -107,7 +107,7 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
     # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
     # Always true.
-    return F.when(F.expr("spark_partition_id() >= 0"), cases)
+    return F.when(F.spark_partition_id() >= 0, cases)
 
 
 def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
