@@ -24,7 +24,7 @@ from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
 from workbench.host.java import LATE_COMPILED, SHORT_LIVED
-from workbench.kernel.session import INTERPRETED, SUBMITTED_VARIABLES
+from workbench.kernel.session import INTERPRETED, ONE_TASK, SUBMITTED_VARIABLES
 from workbench.services import control as services
 from workbench.services.service import Addresses
 
@@ -45,16 +45,6 @@ os.environ.setdefault(JAVA_OPTIONS, f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=24
 # Processes that a test starts must not find them.
 SHARED_JVM = {name: os.environ.pop(name) for name in SUBMITTED_VARIABLES if name in os.environ}
 SHARED_HOME = os.environ.pop("TOPICLAKE_TEST_HOME", None)
-
-
-# A few rows need one task, one file and one state store. Each further one costs more than its rows.
-ONE_PARTITION = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    # It runs each shuffle as a job and plans again after it, to choose what is one here.
-    "spark.sql.adaptive.enabled": "false",
-}
 
 
 @pytest.hookimpl(trylast=True)
@@ -99,7 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with pytest.MonkeyPatch.context() as of_jvm:
         for name, value in {JAVA_OPTIONS: " ".join(LATE_COMPILED), **SHARED_JVM}.items():
             of_jvm.setenv(name, value)
-        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | ONE_PARTITION)
+        session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | ONE_TASK)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -119,7 +109,7 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
 def warm_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
     """A JVM for runs of notebooks with few rows, see there."""
     # With one partition, Spark has an aggregate and a limit of a stream in one task, where they fail.
-    conf = ONE_PARTITION | {"spark.sql.shuffle.partitions": "2"}
+    conf = ONE_TASK | {"spark.sql.shuffle.partitions": "2"}
     jvm = WarmJvm(tmp_path_factory.mktemp("jvm"), PROJECT, {}, conf)
     yield jvm
     jvm.stop()

@@ -17,8 +17,9 @@ MINIMUM = 17
 OPTIONS_VARIABLE = "WORKBENCH_JAVA_OPTIONS"
 #: For a JVM with a short life, in which the second compiler's work would not pay.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
-#: Any value has Spark interpret its plans, since compiled plans cost a few rows more time than they save.
-INTERPRETED_VARIABLE = "WORKBENCH_SPARK_INTERPRETED"
+#: Any value has Spark interpret its plans in one task: compiled plans and tasks cost a few rows more time
+#: than they save.
+FEW_ROWS_VARIABLE = "WORKBENCH_FEW_ROWS"
 #: Thresholds of the second compiler, six times Java's own. A command with a few thousand records stays below
 #: them. A long drain passes them in its first seconds.
 LATE_COMPILED = (
@@ -82,7 +83,7 @@ def more_options() -> list[str]:
 
 def short_lived() -> dict[str, str]:
     """Return the environment of a command with few rows; the user's own options win over SHORT_LIVED."""
-    return {OPTIONS_VARIABLE: shlex.join([SHORT_LIVED, *more_options()]), INTERPRETED_VARIABLE: "1"}
+    return {OPTIONS_VARIABLE: shlex.join([SHORT_LIVED, *more_options()]), FEW_ROWS_VARIABLE: "1"}
 
 
 def _version_text(java: Path) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from topiclake.session import local_session, spark_conf
 from workbench.dbutils import dbfs
-from workbench.host.java import INTERPRETED_VARIABLE, LATE_COMPILED, more_options
+from workbench.host.java import FEW_ROWS_VARIABLE, LATE_COMPILED, more_options
 from workbench.services.azurite import JAVA_OPTIONS_VARIABLE
 from workbench.services.spark_cluster import (
     MASTER_VARIABLE,
@@ -34,6 +34,14 @@ CLUSTER_SHARE = {"spark.executor.cores": "1", "spark.cores.max": "2"}
 
 #: Spark compiles no class for a plan, and interprets it.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+#: A few rows need one task and one file. Each further one costs more than its rows.
+ONE_TASK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # It runs each shuffle as a job and plans again after it, to choose what is one here.
+    "spark.sql.adaptive.enabled": "false",
+}
 
 #: The value `hive` makes names of tables persist between runs.
 CATALOG_VARIABLE = "WORKBENCH_CATALOG"
@@ -171,7 +179,7 @@ class NotebookSession:
             "spark.sql.warehouse.dir": (self._home_folder / "spark" / "warehouse").absolute().as_uri(),
             "spark.local.dir": str(self._home_folder / "spark" / "tmp"),
             **dbfs.spark_settings(self._home_folder),
-            **(INTERPRETED if os.environ.get(INTERPRETED_VARIABLE) else {}),
+            **(INTERPRETED | ONE_TASK if os.environ.get(FEW_ROWS_VARIABLE) else {}),
             **(_hive(self._home_folder) if os.environ.get(CATALOG_VARIABLE) == "hive" else {}),
         } | self._extra_conf
 
