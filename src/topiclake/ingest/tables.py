@@ -234,7 +234,10 @@ def summarize(
     for summary in summaries:
         quarantined.update(summary.quarantined)
     tables, quarantines = [each.table for each in summaries], [each.quarantine for each in summaries]
-    listed = map(_listed, of_topics[:5], tables, quarantines)
+    listed = [
+        (each.pipeline.topic, table.rows, quarantine.rows, table.path)
+        for each, table, quarantine in zip(of_topics[:5], tables, quarantines, strict=False)
+    ]
     return RunSummary(
         query_id=str(query.id),
         rows_written=sum(summary.rows_written for summary in summaries),
@@ -247,7 +250,7 @@ def summarize(
 
 def _summary(spark: SparkSession, settings: Settings, query: Any) -> RunSummary:  # noqa: ANN401 (as above)
     """Count the rows of one topic; without a preview."""
-    table, quarantine = _states(spark, settings)
+    table, quarantine = (_state(spark, settings, path) for path in _paths(settings))
     # The first record of one of several topics creates its table.
     return RunSummary(
         query_id=str(query.id),
@@ -268,12 +271,11 @@ def _each_topic(spark: SparkSession, settings: Settings) -> list[Settings]:
 
 
 def _tables_of_topics(spark: SparkSession, settings: Settings) -> DataFrame:
-    of_topics = _each_topic(spark, settings)
-    return local_frame(spark, [_listed(each, *_states(spark, each)) for each in of_topics], _LIST)
-
-
-def _listed(settings: Settings, table: TableState, quarantine: TableState) -> tuple[str, int, int, str]:
-    return settings.pipeline.topic, table.rows, quarantine.rows, table.path
+    listed = []
+    for each in _each_topic(spark, settings):
+        rows, quarantined = (_rows(spark, each, path) or 0 for path in _paths(each))
+        listed.append((each.pipeline.topic, rows, quarantined, table_path(each)))
+    return local_frame(spark, listed, _LIST)
 
 
 def _visible(settings: Settings, rows: DataFrame) -> DataFrame:
@@ -299,17 +301,21 @@ def _reasons_of_run(spark: SparkSession, path: str, settings: Settings) -> dict[
     return {row["reason"]: row["count"] for row in rows.groupBy("reason").count().orderBy("reason").collect()}
 
 
-def _states(spark: SparkSession, settings: Settings) -> tuple[TableState, TableState]:
+def _paths(settings: Settings) -> tuple[str, str]:
     """Return the table of one topic, and its quarantine."""
-    quarantine = mount.resolve_table(settings.storage, settings.pipeline.quarantine_path)
-    return _state(spark, settings, table_path(settings)), _state(spark, settings, quarantine)
+    return table_path(settings), mount.resolve_table(settings.storage, settings.pipeline.quarantine_path)
+
+
+def _rows(spark: SparkSession, settings: Settings, path: str) -> int | None:
+    """Count the rows of a table that readers see; None if it does not exist."""
+    return _visible(settings, delta.read(spark, path)).count() if delta.is_table(spark, path) else None
 
 
 def _state(spark: SparkSession, settings: Settings, path: str) -> TableState:
-    if not delta.is_table(spark, path):
+    rows = _rows(spark, settings, path)
+    if rows is None:
         return TableState(path, -1, 0)
-    rows = delta.read(spark, path)
-    return TableState(path, delta.latest_version(spark, path), _visible(settings, rows).count())
+    return TableState(path, delta.latest_version(spark, path), rows)
 
 
 def _sum(path: str, states: Iterable[TableState]) -> TableState:
