@@ -55,7 +55,8 @@ jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml) $(sh
 	@$(PYTHON) jars/sums.py
 	@mkdir -p jars/target && touch $@
 
-jars/target/.archived: $(VENV)/.ready jars/target/.ready
+# The archive fits one class path and one set of the JVM's options.
+jars/target/.archived: $(VENV)/.ready jars/target/.ready src/topiclake/session.py src/workbench/kernel/class_archive.py
 	@echo "== Spark's classes into an archive, which makes each start of Spark faster (about a minute)"
 	-@$(PY) -m workbench.kernel.class_archive jars
 	@touch $@
