@@ -38,6 +38,8 @@ _ADDED = ("numFiles", "numAddedFiles", "numTargetFilesAdded", "numRestoredFiles"
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 _ROWS = ("numOutputRows", "numUpdatedRows")
 _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
+#: Of a MERGE. Its written rows also have copies of the other rows in the same files.
+_CHANGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 def read_table(path: str, name: str = "") -> dict[str, Any]:
@@ -161,10 +163,15 @@ def _version(commit: Mapping[str, Any]) -> dict[str, Any]:
         "operation": commit.get("operation", ""),
         "added": _number(numbers, _ADDED, defaults["added"]),
         "removed": _number(numbers, _REMOVED, defaults["removed"]),
-        "rows": _number(numbers, _ROWS, None),
+        "rows": _changed_rows(numbers),
         "bytes": _number(numbers, _BYTES, None),
         "who": _author(commit),
     }
+
+
+def _changed_rows(metrics: Mapping[str, Any]) -> int | None:
+    changed = [int(metrics[name]) for name in _CHANGED if name in metrics]
+    return sum(changed) if changed else _number(metrics, _ROWS, None)
 
 
 def _number(metrics: Mapping[str, Any], names: tuple[str, ...], otherwise: int | None) -> int | None:

@@ -74,6 +74,13 @@ def test_a_table_is_told_with_its_newest_versions_by_whom_and_how_many_files_eac
     }
 
 
+def test_the_rows_of_a_merge_are_those_that_it_has_changed(tmp_path):
+    rows = {"numTargetRowsInserted": 2, "numTargetRowsUpdated": 3, "numTargetRowsDeleted": 1}
+    merge = made("MERGE", numTargetFilesAdded=1, numOutputRows=1000, numTargetRowsCopied=995, **rows)
+    facts = read_table(str(write_log(tmp_path, [[merge, added("a.parquet", 7, 1000)]])))
+    assert facts["versions"][0]["rows"] == 6
+
+
 def test_what_a_commit_does_not_tell_is_left_open(tmp_path):
     silent = made("WRITE")
     del silent["commitInfo"]["operationMetrics"]
