@@ -10,7 +10,7 @@ SORTED_JOINS = "spark.sql.join.preferSortMergeJoin"
 
 
 def executions(spark):
-    """Return what Spark tells of its last executions, oldest first; it forgets all but a thousand."""
+    """Return the last thousand executions of the session, oldest first: Spark keeps no more."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return spark._jsparkSession.sharedState().statusStore().executionsList()
 
