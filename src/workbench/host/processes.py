@@ -133,6 +133,23 @@ def marked(home: Home, service: str | None = None) -> list[Process]:
     return [process for process in psutil.process_iter() if variables <= _environment(process).items()]
 
 
+def await_killed(seconds: float = _KILLED_SECONDS) -> None:
+    """Wait until services that are ending have ended: their marks are gone earlier than ports and files."""
+    deadline = time.monotonic() + seconds
+    while any(map(_is_ending, psutil.process_iter())) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_ending(process: Process) -> bool:
+    """Return whether a process may be a service that has given its memory back, but has not ended."""
+    try:
+        # A thread of the kernel has no memory either, but no session.
+        is_service = session_of(process.pid) == process.pid
+        return is_service and process.memory_info().vms == 0 and not has_ended(process)
+    except psutil.Error:
+        return False
+
+
 def service_of(process: Process) -> str | None:
     """Return the service that a process runs; None when it is no service, or has ended."""
     return _environment(process).get(SERVICE_MARK)

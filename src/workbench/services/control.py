@@ -165,6 +165,7 @@ def _launch(
     home: Home, state: State, starting: Sequence[Service], on_progress: OnProgress
 ) -> dict[str, Popen[bytes]]:
     java = require_java()
+    processes.await_killed()
     for service in starting:
         # A process without a record holds port and data: its command was killed before it wrote the record.
         processes.stop(processes.marked(home, service.name))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -150,6 +151,27 @@ def test_the_exit_code_is_told_though_a_thread_outlives_the_first_one(
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     home.log("kafka").write_text("\n\n")
     assert processes.exit_code(process) == 3
+
+
+def test_a_start_waits_for_a_killed_process_that_has_its_port_still(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(home, SLOW_END)
+    home.log("kafka").write_text("\n")
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    assert processes.running(home) == {}
+    processes.await_killed(seconds=0)
+    assert process.poll() is None
+
+    # It ends once somebody waits.
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: end()))
+
+    def end() -> None:
+        home.log("kafka").write_text("\n\n")
+        process.wait()
+
+    processes.await_killed(seconds=60)
+    assert process.poll() == 3
 
 
 def test_a_process_whose_parent_never_asks_for_its_exit_code_has_ended(home: Home) -> None:
