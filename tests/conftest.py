@@ -23,7 +23,7 @@ from topiclake.session import local_session
 from topiclake.storage import mount
 from workbench.host import processes
 from workbench.host.home import Home
-from workbench.host.java import LATE_COMPILED, SHORT_LIVED
+from workbench.host.java import SHORT_LIVED
 from workbench.kernel.session import INTERPRETED, ONE_TASK, SUBMITTED_VARIABLES
 from workbench.services import control as services
 from workbench.services.service import Addresses
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[1]
 CHROMIUM = "/usr/bin/chromium"
 
-# The JVMs that tests start are short-lived: the second compiler would cost more time than it saves. In the
-# session's own, which lives long, it saves time where code runs often. With Java's own thresholds it takes a
-# third of that JVM's CPU time (measured on test_micro_batch: 220 s of CPU; 190 s with LATE_COMPILED).
-JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
+# Tests run much code a few times, so the second compiler would cost more time than it saves, also in the
+# session's own JVM (measured on four files with two workers: 382 s of CPU; 422 s with both compilers).
 # With the first compiler alone Java keeps 48 MB for compiled code, which sixteen notebooks in one JVM fill.
-os.environ.setdefault(JAVA_OPTIONS, f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=240m")
+os.environ.setdefault("JDK_JAVA_OPTIONS", f"{SHORT_LIVED} -XX:ReservedCodeCacheSize=240m")
 
 # The JVM and the services that several runs of pytest share (tests/mutation/plant_faults.py), if any.
 # Processes that a test starts must not find them.
@@ -87,7 +85,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with pytest.MonkeyPatch.context() as of_jvm:
-        for name, value in {JAVA_OPTIONS: " ".join(LATE_COMPILED), **SHARED_JVM}.items():
+        for name, value in SHARED_JVM.items():
             of_jvm.setenv(name, value)
         session = local_session("tests", PROJECT / "jars", quiet_conf(folder) | ONE_TASK)
     session.sparkContext.setLogLevel("OFF")
