@@ -15,6 +15,7 @@ from typing import get_args
 
 import psycopg
 import pytest
+import requests
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -127,6 +128,7 @@ def test_changes_are_records_in_each_form_and_a_killed_connect_loses_none(home: 
     snapshot = {table: len(shop_rows(conninfo, table)) for table in TABLES}
     for form in FORMS:
         wait_until(partial(has_lengths, addresses, form, snapshot))
+        wait_until(partial(has_stored_its_snapshot, connect.address(ports), form))
     execute(home, *AFTER)
     random_kinds = set(KINDS) - {"move_review", "add_customer_level"}
     with ThreadPoolExecutor(1) as threads:
@@ -241,6 +243,12 @@ def lengths(addresses: Addresses, prefix: str) -> dict[str, int]:
 
 def has_lengths(addresses: Addresses, prefix: str, expected: dict[str, int]) -> bool:
     return lengths(addresses, prefix) == expected
+
+
+def has_stored_its_snapshot(connect: str, connector: str) -> bool:
+    """Return whether a killed connector would go on behind its snapshot; it would make a new one before."""
+    answer = requests.get(f"{connect}/connectors/{connector}/offsets", timeout=60).json()
+    return [part["offset"].get("snapshot") for part in answer["offsets"]] == [None]
 
 
 def has_dropped_slot(home: Home, name: str) -> bool:
