@@ -19,7 +19,8 @@ from tests.support.dashboards import dashboard
 from tests.support.delta_logs import added, made, write_log, write_quarantine
 from tests.support.environment import without_workbench
 from tests.support.waiting import wait_until
-from topiclake.monitoring.reports import read_report
+from topiclake.monitoring.lag import Lag
+from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming.batch_counts import TableCount
 from workbench.dashboard.delta_log import SMALL_FILES
@@ -241,6 +242,48 @@ def test_of_a_thousand_queries_and_a_name_of_a_megabyte_the_newest_are_shown(hom
         page.goto(address)
         expect(page.locator("#queries tbody tr")).to_have_count(200)
         expect(page.locator("#queries tbody tr").first).to_contain_text("xxx")
+
+
+@pytest.mark.root("Debian's chromium")
+def test_a_topic_among_five_hundred_is_found_by_a_part_of_its_name(home, page):
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    topics = [f"shop.{number:03}/{HOSTILE}" for number in range(500)]
+    lags = {PartitionReport(topic, 0, 0, 9): Lag(number, 1.0) for number, topic in enumerate(topics)}
+    report = read_report('{"batchId": 3, "timestamp": "2026-01-02T03:04:05Z", "sources": []}')
+    store = Store(reports_file(home))
+    counts = [TableCount(f"/lake/{topic}", 1) for topic in topics]
+    store.add(Run("r", "q", "shop", "n", 1, 0.0), report, lags, counts, time.time())
+    store.close()
+    with dashboard(home) as (_, address):
+        page.goto(address)
+        page.locator("#queries tbody th a").click()
+        listed = page.locator("#topics tbody tr")
+        expect(listed).to_have_count(100)
+        expect(listed.first).to_contain_text(topics[-1])
+        expect(page.locator("#topics caption")).to_have_text("Topics: 100 of 500, search for others")
+        box = page.get_by_label("Topics and tables with")
+        box.press_sequentially("HOP.01")
+        expect(listed).to_have_count(10)
+        expect(page.locator("#tables tbody tr")).to_have_count(10)
+        expect(page.locator("#topics caption")).to_have_text("Topics")
+        expect(box).to_be_focused()
+        assert in_sight(page)
+        # The address of a topic; with the keyboard alone.
+        page.get_by_role("link", name=topics[17], exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#partitions tbody tr")).to_have_count(1)
+        expect(box).to_have_value(topics[17])
+        page.reload()
+        expect(listed).to_have_text(re.compile(re.escape(topics[17])))
+        page.go_back()
+        expect(listed).to_have_count(10)
+        box.fill("none of them")
+        expect(listed).to_have_count(0)
+        expect(box).to_be_visible()
+        page.goto(f"{address.partition('?')[0]}#100%")
+        expect(page.locator("#queries")).to_be_visible()
+    assert problems == []
 
 
 @pytest.fixture

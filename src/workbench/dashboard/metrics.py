@@ -14,10 +14,19 @@ from workbench.dashboard.snapshot import overview
 
 #: Longer names are cut.
 NAME = 100
-#: Series of partitions; of a query with more, its most lagging ones.
-PARTITIONS = 500
+#: Series of topics, and of partitions, of one query: its most lagging topics. With more partitions it has no
+#: series of partitions, since they would come and go.
+SERIES = 500
 STATES = ("running", "ended", "failed", "killed")
 _LABELS = ["query", "query_id"]
+_TOPICS = (
+    "SELECT topic, sum(lag_records) AS lag_records, max(lag_seconds) AS lag_seconds FROM partitions"
+    " WHERE query_id = ?1 GROUP BY topic ORDER BY lag_records DESC, topic LIMIT ?2"
+)
+_PARTITIONS = (
+    "SELECT * FROM partitions WHERE query_id = ?1"
+    " AND (SELECT count(*) FROM partitions WHERE query_id = ?1) <= ?2"
+)
 #: Name, help, and the key of `overview`; what is counted over all batches is a counter.
 _GAUGES = (
     ("input_records_per_second", "Records that arrived per second, in the newest batch.", "input_rate", 1),
@@ -45,9 +54,9 @@ _COUNTERS = (
 def exposition(store: Store) -> bytes:
     """Return all metrics in Prometheus' text format.
 
-    Each has the labels `query` (its name) and `query_id` (the checkpoint's); partitions have `topic` and
-    `partition`, quarantined records `reason`. Series: at most `snapshot.QUERIES` queries, seven reasons each,
-    and `PARTITIONS` partitions of one.
+    Each has the labels `query` (its name) and `query_id` (the checkpoint's). The lag of topics has `topic`,
+    that of partitions also `partition`, and quarantined records have `reason`. Series: at most
+    `snapshot.QUERIES` queries, seven reasons each, and `SERIES` topics and partitions of one.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Queries(store))
@@ -62,25 +71,20 @@ class _Queries(Collector):
         queries = overview(self._store)
         yield from _gauges(queries)
         yield from _counters(queries)
-        yield from self._partitions(queries)
+        yield from self._lags(queries, _TOPICS, "topic")
+        yield from self._lags(queries, _PARTITIONS, "topic", "partition")
 
-    def _partitions(self, queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
-        labels = [*_LABELS, "topic", "partition"]
+    def _lags(self, queries: Iterable[Mapping[str, Any]], sql: str, *names: str) -> Iterator[Metric]:
+        labels, part = [*_LABELS, *names], names[-1]
         records = GaugeMetricFamily(
-            "topiclake_partition_lag_records", "Lag of one partition in records.", labels=labels
+            f"topiclake_{part}_lag_records", f"Lag of one {part} in records.", labels=labels
         )
         seconds = GaugeMetricFamily(
-            "topiclake_partition_lag_seconds",
-            "Lag of one partition in seconds.",
-            labels=labels,
-            unit="seconds",
-        )
-        sql = (
-            "SELECT * FROM partitions WHERE query_id = ? ORDER BY lag_records DESC, topic, partition LIMIT ?"
+            f"topiclake_{part}_lag_seconds", f"Lag of one {part} in seconds.", labels=labels, unit="seconds"
         )
         for query in queries:
-            for row in self._store.rows(sql, query["id"], PARTITIONS):
-                values = [*_values(query), row["topic"], str(row["partition"])]
+            for row in self._store.rows(sql, query["id"], SERIES):
+                values = [*_values(query), *(str(row[name]) for name in names)]
                 records.add_metric(values, row["lag_records"])
                 seconds.add_metric(values, row["lag_seconds"])
         yield records
@@ -99,11 +103,8 @@ def _gauges(queries: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
     for query in queries:
         for name in STATES:
             state.add_metric([*_values(query), name], query["state"] == name)
-        newest = max(
-            (table["committed"] for table in query["tables"] if not table["is_quarantine"]), default=0
-        )
-        if newest:
-            committed.add_metric(_values(query), newest)
+        if query["committed"]:
+            committed.add_metric(_values(query), query["committed"])
     yield state
     yield committed
     for name, text, key, divisor in _GAUGES:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from tornado.iostream import StreamClosedError
@@ -142,9 +143,11 @@ class _Events(_Guarded):
     def _content(self, address: str) -> dict[str, Any]:
         queries = overview(self._store)
         content: dict[str, Any] = {"queries": queries, "details": None, "small": {}, "page": None}
-        if any(query["id"] == address for query in queries):
-            small = small_tables(self._store, self._readings, address)
-            return content | {"details": details(self._store, address), "small": small}
+        # `<query id>`, or `<query id>/<search>`.
+        query_id, *search = map(unquote, address.split("/"))
+        if any(query["id"] == query_id for query in queries):
+            small = small_tables(self._store, self._readings, query_id)
+            return content | {"details": details(self._store, query_id, *search[:1]), "small": small}
         if address == JOBS:
             return content | {"page": jobs_page(self._home, self._readings)}
         return content | {"page": page(self._store, self._readings, address)}

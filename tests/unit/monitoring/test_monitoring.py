@@ -21,8 +21,8 @@ from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
 from topiclake.streaming import batch_counts
 from topiclake.streaming.batch_counts import TableCount
-from workbench.dashboard.metrics import NAME, PARTITIONS, exposition
-from workbench.dashboard.snapshot import details, is_alive, overview
+from workbench.dashboard.metrics import NAME, SERIES, exposition
+from workbench.dashboard.snapshot import LISTED, details, is_alive, overview
 
 PROGRESS = {
     "id": "q",
@@ -228,7 +228,7 @@ def test_metrics_are_told_with_stable_names_and_bounded_labels(store):
     name = 'a "name"\nwith \\ everything ' + "x" * 1000
     one = replace(run(), name=name)
     store.begin(one, 5.0)
-    lags = {PartitionReport("t", number, 0, number): Lag(number, 1.5) for number in range(PARTITIONS + 20)}
+    lags = {PartitionReport("t", number, 0, number): Lag(number, 1.5) for number in range(SERIES)}
     counts = [TableCount("/t", 7), TableCount("/q", 2, {"bad_magic": 2})]
     store.add(one, report(0), lags, counts, 1_700_000_000.0)
     found = list(text_string_to_metric_families(exposition(store).decode()))
@@ -245,9 +245,45 @@ def test_metrics_are_told_with_stable_names_and_bounded_labels(store):
     assert samples["topiclake_query_quarantined_records_total", "bad_magic"] == 2
     assert samples["topiclake_query_batch_duration_seconds",] == 1.1
     assert samples["topiclake_table_committed_timestamp_seconds",] == 1_700_000_000.0
-    assert samples["topiclake_partition_lag_records", "519", "t"] == 519
-    assert sum(key[0] == "topiclake_partition_lag_records" for key in samples) == PARTITIONS
+    assert samples["topiclake_partition_lag_records", "499", "t"] == 499
+    assert samples["topiclake_topic_lag_records", "t"] == sum(range(SERIES))
+    assert samples["topiclake_topic_lag_seconds", "t"] == 1.5
     assert all(family.documentation for family in found)
+
+
+def test_five_hundred_topics_have_bounded_metrics_and_lists_that_a_search_narrows(store):
+    store.begin(run(), 5.0)
+    topics = [f"Shop.topic_{number:03}" for number in range(SERIES + 1)]
+    lags = {
+        PartitionReport(topic, partition, 0, 9): Lag(number if partition else 0, number / 2)
+        for number, topic in enumerate(topics)
+        for partition in (0, 1)
+    }
+    counts = [TableCount(f"/lake/{topic}", 1) for topic in topics]
+    counts += [TableCount(f"/lake/{topic}_quarantine", 1, {"too_short": 1}) for topic in topics]
+    store.add(run(), report(0), lags, counts, 7.0)
+
+    metrics = text_string_to_metric_families(exposition(store).decode())
+    samples = {family.name: family.samples for family in metrics}
+    series = samples["topiclake_topic_lag_records"]
+    assert [sample.value for sample in series] == list(range(SERIES, 0, -1))
+    assert [samples[name] for name in samples if "partition" in name] == [[], []]
+    (query,) = overview(store)
+    assert (query["written"], query["lag_records"], query["committed"]) == (len(topics), 125_250, 7.0)
+
+    shown = details(store, "q")
+    assert shown["found"] == {"topics": 501, "partitions": 1002, "tables": 1002}
+    assert {len(shown[name]) for name in shown["found"]} == {LISTED}
+    most = {"topic": topics[-1], "partitions": 2, "lag_records": 500, "lag_seconds": 250, "at_least": 0}
+    assert shown["topics"][0] == most
+    lagging = [(row["topic"], row["partition"]) for row in shown["partitions"]]
+    assert lagging == [(topic, 1) for topic in topics[-LISTED:]]
+    assert len(json.dumps([query, shown])) < 100_000
+    found = details(store, "q", "sHOP.TOPIC_42")
+    assert found["found"] == {"topics": 10, "partitions": 20, "tables": 20}
+    assert {row["topic"] for row in found["partitions"]} == set(topics[420:430])
+    assert found["tables"][0]["path"] == "/lake/Shop.topic_420"
+    assert details(store, "q", "%")["found"]["topics"] == 0
 
 
 def test_heads_are_kept_for_the_next_start(store):
@@ -326,10 +362,11 @@ def test_a_compacted_topic_has_fewer_records_than_offsets():
 def test_a_table_that_got_no_row_is_from_no_time(store):
     store.begin(run(), 5.0)
     store.add(run(), report(0), {}, [TableCount("/t", 0)], 5.0)
-    assert overview(store)[0]["tables"][0]["committed"] == 0
+    assert overview(store)[0]["committed"] == 0
     store.add(run(), report(1), {}, [TableCount("/t", 3)], 6.0)
     store.add(run(), report(2), {}, [TableCount("/t", 0)], 7.0)
-    (table,) = overview(store)[0]["tables"]
+    (table,) = details(store, "q")["tables"]
+    assert overview(store)[0]["committed"] == 6.0
     assert (table["committed"], table["rows"], table["batch_id"]) == (6.0, 3, 2)
 
 

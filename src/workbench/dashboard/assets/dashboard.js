@@ -9,6 +9,8 @@ let hasMoved = false;
 let states = new Map();
 
 const lagTime = (records, seconds, atLeast) => (records ? (atLeast ? "≥ " : "") + span(seconds) : records === 0 ? "0 s" : dash);
+// A page's address has a `%` of its own only if somebody has typed it.
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
 const sum = (reasons) => Object.values(reasons).reduce((all, one) => all + one, 0);
 
 function line(query) {
@@ -28,7 +30,7 @@ function line(query) {
     "quarantined": query.written === null && !sum(query.quarantined) ? dash : count(sum(query.quarantined)),
     "late rows": count(query.late_rows),
     "state size": query.state_rows ? `${count(query.state_rows)} rows, ${bytes(query.state_bytes)}` : dash,
-    "last write": age(Math.max(0, ...query.tables.filter((table) => !table.is_quarantine).map((table) => table.committed))),
+    "last write": age(query.committed),
   };
   for (const [label, text] of Object.entries(cells)) tr.append(element("td", text, { "data-label": label }));
   return tr;
@@ -38,6 +40,12 @@ function tableCell(queryId, table, small) {
   const cell = element("span", link(table.path, "table", queryId, table.id));
   if (small) cell.append(element("span", `${count(small.files)} small files`, { class: "small" }));
   return cell;
+}
+
+// The caption says how many rows are not listed.
+function list(id, name, rows, found) {
+  fill(id, rows);
+  $(id).caption.textContent = rows.length < found ? `${name}: ${count(rows.length)} of ${count(found)}, search for others` : name;
 }
 
 function showDetails(query, details, small) {
@@ -55,10 +63,15 @@ function showDetails(query, details, small) {
   draw("lag-seconds", "lag in seconds", [{ label: "lag", values: points.lag_seconds }], points.at);
   const phases = Object.entries(details.phases).sort((phase, other) => other[1] - phase[1]);
   fill("phases", phases.map(([name, milliseconds]) => [name, span(milliseconds / 1000)]));
-  fill("partitions", details.partitions.map((partition) => [
+  const hasTopics = details.search !== "" || details.found.topics > 1;
+  $("search").hidden = !hasTopics;
+  list("topics", "Topics", hasTopics ? details.topics.map((topic) => [
+    link(topic.topic, query.id, topic.topic), count(topic.partitions), count(topic.lag_records), lagTime(topic.lag_records, topic.lag_seconds, topic.at_least),
+  ]) : [], details.found.topics);
+  list("partitions", "Partitions", details.partitions.map((partition) => [
     partition.topic, partition.partition, count(partition.end), count(partition.lag_records), lagTime(partition.lag_records, partition.lag_seconds, partition.at_least),
-  ]));
-  fill("tables", query.tables.map((table) => [tableCell(query.id, table, small[table.id]), count(table.rows), age(table.committed)]));
+  ]), details.found.partitions);
+  list("tables", "Tables", details.tables.map((table) => [tableCell(query.id, table, small[table.id]), count(table.rows), age(table.committed)]), details.found.tables);
   fill("reasons", Object.entries(query.quarantined).map(([reason, rows]) => [link(reason, "reason", query.id, reason), count(rows)]));
   fill("runs", details.runs.map((run) => [clock(run.began), clock(run.ended), run.error ?? ""]));
 }
@@ -69,13 +82,14 @@ const headings = { overview: "all", detail: "detail-name", table: "table-name", 
 function show(update) {
   newest = update;
   const chosen = location.hash.slice(1);
-  const query = update.queries.find((query) => query.id === chosen);
+  const [id, search = ""] = chosen.split("/").map(decoded);
+  const query = update.queries.find((query) => query.id === id);
   const page = update.page?.address === chosen ? update.page : null;
   const section = query ? "detail" : page?.kind ?? "overview";
   for (const name of Object.keys(headings)) $(name).hidden = name !== section;
   $("empty").hidden = update.queries.length > 0;
   $("queries").hidden = update.queries.length === 0;
-  if (query && update.details && update.details.id === chosen) showDetails(query, update.details, update.small);
+  if (query && update.details?.id === id && update.details.search === search) showDetails(query, update.details, update.small);
   if (page) drilldowns[page.kind](page);
   if (section === "overview") replace($("queries").tBodies[0], ...update.queries.map(line));
   if (hasMoved) $(headings[section]).focus();
@@ -88,9 +102,14 @@ function show(update) {
 }
 
 function connect() {
-  source?.close();
   newest = null;
   forgetCharts();
+  $("searched").value = decoded(location.hash.split("/")[1] ?? "");
+  listen();
+}
+
+function listen() {
+  source?.close();
   source = new EventSource(`events?page=${encodeURIComponent(location.hash.slice(1))}`);
   source.onopen = () => { $("connection").textContent = "live"; $("connection").className = ""; };
   source.onerror = () => {
@@ -102,6 +121,16 @@ function connect() {
   source.onmessage = (event) => show(JSON.parse(event.data));
 }
 
+let pause = null;
+// A search is part of the address, and starts when the typing pauses.
+$("searched").addEventListener("input", () => {
+  clearTimeout(pause);
+  pause = setTimeout(() => {
+    const [query] = location.hash.split("/");
+    history.replaceState(null, "", $("searched").value ? `${query}/${encodeURIComponent($("searched").value)}` : query);
+    listen();
+  }, 200);
+});
 addEventListener("hashchange", () => { hasMoved = true; connect(); });
 // The ages grow, also without new events.
 setInterval(() => newest && show(newest), 5000);
