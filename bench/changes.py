@@ -1,5 +1,7 @@
 """The cost of a batch of changes: the usual MERGE, the same with our column `_cdc`, ours, and an append.
 
+The usual MERGE and ours also write into tables with deletion vectors.
+
 Makes a table of N rows and batches of changes: updates of its keys, and a few new keys. The keys are uniform,
 or skewed: half of the changes are of a hundredth of the keys. Each side has a copy of the table, and reads
 the same files as a stream, a file a batch, in one session. The usual MERGE is `dropDuplicates` of the keys,
@@ -37,9 +39,9 @@ WARM_UP_BATCHES = 2
 #: Number of batches at the beginning and at the end that are compared.
 EDGE = 100
 COLUMNS = "id BIGINT, sequence BIGINT, name STRING, amount DOUBLE, city STRING"
-USUALS = USUAL, USUAL_CDC = "usual-merge", "usual-merge-cdc"
-OURS, VECTORS, APPEND = "topiclake", "topiclake-vectors", "append"
-SIDES = (*USUALS, OURS, VECTORS, APPEND)
+USUALS = USUAL, USUAL_CDC, USUAL_VECTORS = "usual-merge", "usual-merge-cdc", "usual-merge-vectors"
+OURS, OUR_VECTORS, APPEND = "topiclake", "topiclake-vectors", "append"
+SIDES = (*USUALS, OURS, OUR_VECTORS, APPEND)
 CONFIGURATION = """
 kafka: {{bootstrap_servers: "127.0.0.1:1"}}
 schema_registry: {{url: "http://127.0.0.1:1"}}
@@ -105,14 +107,14 @@ def apply(spark: SparkSession, side: str, folder: Path, source: Path, is_first: 
     """Apply all files below `source` to the side's table, a file a batch; the first rows make the table."""
     stream = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(source))
     table, checkpoint = f"{folder}/{side}", f"{folder}/{side}-{source.name}"
-    if side in (OURS, VECTORS):
+    if side in (OURS, OUR_VECTORS):
         query = tl.apply_changes(
             stream,
             configuration(folder),
             path=f"file:{table}",
             keys=["id"],
             sequence_by="sequence",
-            deletion_vectors=side == VECTORS,
+            deletion_vectors=side == OUR_VECTORS,
             checkpoint_path=f"file:{checkpoint}",
         )
         tl.await_caught_up(query, "availableNow")
@@ -175,6 +177,8 @@ def run_side(spark: SparkSession, side: str, folder: Path, source: Path, optimiz
         shutil.rmtree(old, ignore_errors=True)
     if not first.exists():
         apply(spark, side, folder, source / "rows", is_first=True)
+        if side == USUAL_VECTORS:
+            spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
         if optimized:
             spark.sql(f"OPTIMIZE delta.`{table}`")
         table.rename(first)
