@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -29,6 +30,10 @@ _log = logging.getLogger(__name__)
 #: Prefix of the table properties that keep the reader schema of each part (`stored_reader`).
 READER_PROPERTY = "topiclake.reader."
 
+#: Number of the newest writers of a part that the plan of a micro-batch has. Those that records have
+#: named come in addition. Each is a branch of the plan.
+PLANNED_WRITERS = 32
+
 BeforeTable = Callable[[], None]
 
 
@@ -46,7 +51,12 @@ class BatchSchemas:
     #: The table's columns when it was last read.
     table_columns: StructType = field(default_factory=StructType)
     _looked_up: dict[Part, dict[SchemaKey, RegisteredSchema]] = field(default_factory=dict)
+    #: The schemas that records have named.
+    _named: dict[Part, set[SchemaKey]] = field(default_factory=dict)
+    _has_named_all: bool = False
+    #: The codecs of all known schemas, and of those of the next plan.
     _codecs: Codecs | None = None
+    _current: Codecs | None = None
     _keys: object = None
     _warned: set[tuple[Part, SchemaKey]] = field(default_factory=set)
 
@@ -57,6 +67,9 @@ class BatchSchemas:
 
     def current(self, spark: SparkSession) -> Codecs:
         """Return the current codecs; create the table, or prepare it for new columns, if needed.
+
+        Of many schemas, they decode `PLANNED_WRITERS` newest ones and those that `look_up` was asked for. A
+        record of another one is late, as one of an unknown schema is.
 
         Raises:
             SchemaRegistryError: The registry cannot be used.
@@ -69,7 +82,29 @@ class BatchSchemas:
             snapshot, self.target = self.target.snapshot, replace(self.target, snapshot=None)
             snapshot = snapshot if snapshot is not None and snapshot.is_fresh else None
             self._codecs, self._keys = self._prepared(spark, by_part, snapshot), keys
-        return self._codecs
+            self._current = None
+        if self._current is None:
+            parts = {part: self._for_plan(part, codec) for part, codec in self._codecs.parts.items()}
+            is_all = parts == self._codecs.parts
+            current = replace(self._codecs, value=parts["value"], key=parts.get("key"))
+            self._current = self._codecs if is_all else current
+        return self._current
+
+    def _for_plan(self, part: Part, codec: Codec) -> Codec:
+        """Return the codec with the writers of a micro-batch's plan."""
+        # Plain values name no schema, so each may be of any version.
+        is_plain = part == "value" and self.source.plain_versions is not None
+        if is_plain or self._has_named_all or len(codec.writers) <= PLANNED_WRITERS:
+            return codec
+        named = self._named.get(part, set()) | self._looked_up.get(part, {}).keys()
+        planned = {writer for key, writer in codec.writers.items() if key in named}
+        listed = self._listed(part).values()
+        for versions in listed:
+            newest = dict.fromkeys(codec.writers[key] for key in reversed(versions) if key in codec.writers)
+            planned.update(islice(newest, max(1, PLANNED_WRITERS // len(listed))))
+        return replace(
+            codec, writers={key: writer for key, writer in codec.writers.items() if writer in planned}
+        )
 
     def planned(self, spark: SparkSession) -> tuple[Codecs, TableSnapshot]:
         """Return the codecs that `current` would return, and the state of the table, without changes to it.
@@ -107,14 +142,26 @@ class BatchSchemas:
             return None
         return replace(codecs, table=self.table_columns, constraints=constraints)
 
-    def look_up(self, keys: Mapping[Part, Iterable[SchemaKey]]) -> dict[Part, set[SchemaKey]]:
-        """Ask the registry for schemas that are not known yet, and return those that it does not know.
+    def look_up(
+        self, keys: Mapping[Part, Collection[SchemaKey]], *, is_complete: bool = True
+    ) -> dict[Part, set[SchemaKey]]:
+        """Add schemas to the current codecs, and return those that the registry does not know.
 
-        The result lacks keys for which no request was made because too many others were unknown.
+        The registry is asked for schemas that are not known yet. The result lacks keys for which no request
+        was made because too many others were unknown.
+
+        Args:
+            keys: Schemas that records name, by part.
+            is_complete: Whether these are all of them; else the codecs get all known schemas.
         """
         unknown: dict[Part, set[SchemaKey]] = {}
+        if not is_complete:
+            self._has_named_all, self._current = True, None
         for part, part_keys in keys.items():
-            existing = self._known_schemas(part)
+            existing, named = self._known_schemas(part), self._named.setdefault(part, set())
+            if not named.issuperset(existing.keys() & part_keys):
+                named.update(existing.keys() & part_keys)
+                self._current = None
             missing = [key for key in part_keys if key not in existing]
             schemas, unknown[part], _ = self.source.registry.by_ids(
                 missing, subjects=self.source.subjects[part]
@@ -128,15 +175,24 @@ class BatchSchemas:
 
     def _known_schemas(self, part: Part) -> dict[SchemaKey, SchemaVersion]:
         schemas: dict[SchemaKey, SchemaVersion] = {}
+        for versions in self._listed(part).values():
+            schemas |= versions
+        return schemas | self._looked_up.get(part, {})
+
+    def _listed(self, part: Part) -> dict[str, dict[SchemaKey, SchemaVersion]]:
+        """Return the versions of each subject that exists, oldest first."""
+        listed: dict[str, dict[SchemaKey, SchemaVersion]] = {}
         missing: list[SubjectNotFoundError] = []
         for subject in self.source.subjects[part]:
             try:
-                schemas |= {version.schema_id: version for version in self.source.registry.versions(subject)}
+                listed[subject] = {
+                    version.schema_id: version for version in self.source.registry.versions(subject)
+                }
             except SubjectNotFoundError as error:
                 missing.append(error)
-        if missing and not (schemas and self.source.needs_one_subject):
+        if missing and not (any(listed.values()) and self.source.needs_one_subject):
             raise missing[0]
-        return schemas | self._looked_up.get(part, {})
+        return listed
 
     def _prepared(
         self,

@@ -2,9 +2,9 @@
 
 A batch makes at most three commits, each with Delta's transaction id, in this order.
 
-1. The table gets the records whose schemas were known when the batch began.
-2. Rarely, the table gets the records whose schemas had to be looked up by id. This commit is also made,
-   without rows, if schemas stay unknown or a constraint refuses rows.
+1. The table gets the records whose schemas were in the plan when the batch began.
+2. Rarely, the table gets the records of other schemas: those that had to be looked up by id, and those of
+   old versions. This commit is also made, without rows, if schemas stay unknown or a constraint refuses rows.
 3. The quarantine gets the remaining records, if any.
 
 A batch that Spark repeats after a crash makes the missing commits, and keeps earlier classifications of

@@ -85,7 +85,7 @@ def _learn(schemas: BatchSchemas, tally: Tally) -> dict[Part, set[SchemaKey]]:
     if REFUSED_BY_TABLE in tally.reasons:
         # The constraint may have been dropped.
         schemas.forget()
-    return schemas.look_up(tally.late)
+    return schemas.look_up(tally.late, is_complete=tally.is_complete)
 
 
 def _write_late(batch: RegisteredBatch, rows: DataFrame, pinned: Mapping[str, object]) -> bool:

@@ -86,7 +86,7 @@ class RegisteredDecoder:
         tally = registered_rows.tally(records, before, self.target.schemas.layout)
         if UNDECODABLE in tally.reasons:
             self.schemas.refresh_plain()
-        self.unknown = self.schemas.look_up(tally.late)
+        self.unknown = self.schemas.look_up(tally.late, is_complete=tally.is_complete)
         return self.schemas.current(self.spark) is not before
 
     def rows(self, records: DataFrame) -> tuple[DataFrame, dict[str, object]]:
@@ -107,8 +107,8 @@ class RegisteredDecoder:
     def _learn(self, records: DataFrame) -> Codecs:
         """Return the current codecs, including the schemas that the records name."""
         codecs = self.schemas.current(self.spark)
-        late = registered_rows.tally(records, codecs, self.target.schemas.layout).late
-        self.schemas.look_up(late)
+        tally = registered_rows.tally(records, codecs, self.target.schemas.layout)
+        self.schemas.look_up(tally.late, is_complete=tally.is_complete)
         return self.schemas.current(self.spark)
 
 

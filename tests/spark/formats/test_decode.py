@@ -377,6 +377,19 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
     assert plan(rows).count("from_avro(") == len(VERSIONS) * (2 if with_key else 1)
 
 
+def test_versions_that_differ_in_texts_alone_share_a_branch_of_the_plan(kafka_records, avro_bytes):
+    schema = record(("name", "string"), ("size", "int", 1))
+    documented = json.dumps(json.loads(schema) | {"doc": "Of a later version."})
+    versions = [version(1, schema), version(2, documented), version(3, record(("name", "string")))]
+    event = {"name": "a", "size": 7}
+    records = kafka_records([frame(number, avro_bytes(schema, event)) for number in (1, 2, 3, 4)])
+    assert verdicts(records, versions) == ["ok", "ok", "undecodable", "unknown_schema_id"]
+    rows = decode(records, Codecs(codecs(versions).value), Layout())
+    assert plan(rows).count("from_avro(") == 2
+    found = rows.selectExpr("decoded.name", "decoded.size").limit(2).collect()
+    assert [tuple(row) for row in found] == [("a", 7), ("a", 7)]
+
+
 def test_without_the_guard_the_optimizer_decodes_more_often(kafka_records):
     """The failing twin of the test above: the same expression, with nothing that stops the push-down."""
     payload = F.concat(wire_format.payload_of(F.col("value")), F.lit(avro_decoding.END_BYTES))

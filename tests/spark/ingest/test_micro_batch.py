@@ -21,13 +21,14 @@ from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, IngestError, StorageError
-from topiclake.ingest import registered_batch
+from topiclake.ingest import batch_schemas, registered_batch
 from topiclake.ingest.batch_schemas import BatchSchemas
 from topiclake.ingest.targets import Target
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.retries import Clock
 from topiclake.schema_registry.wire_format import frame, identifier
+from topiclake.sources import registered_rows
 from topiclake.sources.layout import Layout
 from topiclake.sources.topic_schemas import TopicSchemas
 from topiclake.streaming import observation
@@ -522,6 +523,59 @@ def test_a_commit_that_the_history_no_longer_tells_is_told_by_the_table(
     rows.write.format("delta").mode("append").options(**writer).save(target.table)
     registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == EXPECTED
+
+
+@pytest.fixture
+def many(event, register, topic, avro_bytes, monkeypatch):
+    """Frame an event of one of six versions. The plan of a new start has the two newest ones."""
+    monkeypatch.setattr(batch_schemas, "PLANNED_WRITERS", 2)
+    schemas = [event(("id", "long"), (f"of_{number}", "int", 0)) for number in range(6)]
+    ids = [register(f"{topic}-value", schema) for schema in schemas]
+
+    def framed(version, number):
+        return frame(ids[version], avro_bytes(schemas[version], {"id": number, f"of_{version}": number}))
+
+    return framed
+
+
+def test_records_of_older_versions_are_late_once_for_each_start(spark, target, registry, many, kafka_records):
+    batches = [
+        kafka_records([many(version, version) for version in versions])
+        for versions in ((5, 4), (5, 0), (0, 4), (1, 2))
+    ]
+    expected = [1, 3, 4, 6]
+    found = []
+    for number, records in enumerate(batches):
+        registered_batch.write(target, records, number)
+        found.append(commits(target))
+    assert found == expected
+    registered_batch.write(restarted(target), batches[2], 4)
+    assert commits(target) == 8
+    ids = [5, 4, 5, 0, 0, 4, 1, 2, 0, 4]
+    # The newest version's default would be in the last column.
+    columns = ("id", *(f"of_{number}" for number in range(5)))
+    rows = [tuple(row) for row in delta.read(spark, target.table).select(*columns).collect()]
+    assert Counter(rows) == Counter((id, *(id if id == place else None for place in range(5))) for id in ids)
+    assert quarantined(spark, target) == []
+    assert asked(registry, "/schemas/ids/") == 0
+
+
+@pytest.mark.parametrize("commit", [1, 2])
+def test_a_crash_between_the_commits_of_older_versions_doubles_nothing(
+    spark, target, many, kafka_records, crashed, commit
+):
+    records = kafka_records([many(5, 0), many(0, 1), None, many(1, 2)])
+    crashed(target, records, 0, commit)
+    registered_batch.write(restarted(target), records, 0)
+    assert places(spark, target) == [(0, "table"), (1, "table"), (2, "tombstone"), (3, "table")]
+    assert commits(target) == 2
+
+
+def test_more_versions_than_a_batch_lists_are_all_decoded(spark, target, many, kafka_records, monkeypatch):
+    monkeypatch.setattr(registered_rows, "KEYS_OF_A_BATCH", 2)
+    registered_batch.write(target, kafka_records([many(version, version) for version in range(6)]), 0)
+    assert sorted(table(spark, target, "id")) == [(number,) for number in range(6)]
+    assert quarantined(spark, target) == []
 
 
 def test_a_schema_that_becomes_known_after_a_crash_doubles_nothing(

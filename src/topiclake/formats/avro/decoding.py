@@ -8,7 +8,7 @@ one more field, and is right exactly if that field is END. See docs/decoding.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -97,9 +97,13 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         The struct that `Codec.decode` adds.
     """
     payload = F.col(f"{part}_framed")
+    # Versions that differ in their documentation or defaults alone have the same writer.
+    keys_by_writer: dict[str, list[SchemaKey]] = {}
+    for key, writer in codec.writers.items():
+        keys_by_writer.setdefault(writer, []).append(key)
     branches = [
-        (F.expr(f"{part}_schema = X'{identifier(key).hex()}'"), decoded_as(codec, key, payload, part))
-        for key in codec.writers
+        (_names_one_of(keys, part), decoded_as(codec, keys[0], payload, part))
+        for keys in keys_by_writer.values()
     ]
     cases = (
         reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _undecoded(codec, part)
@@ -108,6 +112,11 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
     # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
     # Always true.
     return F.when(F.spark_partition_id() >= 0, cases)
+
+
+def _names_one_of(keys: Sequence[SchemaKey], part: Part) -> Column:
+    identifiers = ", ".join(f"X'{identifier(key).hex()}'" for key in keys)
+    return F.expr(f"{part}_schema IN ({identifiers})")
 
 
 def _wrap(codec: Codec, part: Part) -> Callable[..., str]:
