@@ -223,7 +223,7 @@ is_counted = bool(access_log) and plain.startswith("s3a:")
 MANAGER, FLAGS, NO_CACHE = (
     "spark.sql.streaming.checkpointFileManagerClass", "fs.s3a.performance.flags", "fs.s3a.impl.disable.cache"
 )
-ours = {MANAGER: spark.conf.get(MANAGER), FLAGS: "*", NO_CACHE: "false"}
+ours = {MANAGER: spark.conf.get(MANAGER, ""), FLAGS: "*", NO_CACHE: "false"}
 spark_defaults = ours | {
     MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager",
     FLAGS: "",

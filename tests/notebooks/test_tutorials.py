@@ -12,7 +12,7 @@ from tests.support.environment import succeeded
 from tests.support.tutorials import figures, shorten
 
 PROJECT = Path(__file__).parents[2]
-#: `test_tutorial_s3` runs it by the workbench, since its last cells need a store.
+#: `test_tutorial_s3` runs it, since its last cells need a store.
 WITH_A_STORE = "04_taxi"
 TUTORIALS = sorted(
     file.stem for file in (PROJECT / "notebooks" / "tutorials").glob("*.py") if file.stem != WITH_A_STORE
