@@ -109,6 +109,24 @@ def test_each_hundredth_batch_removes_old_deletions_if_the_table_keeps_them_for_
     assert [row["id"] for row in delta.read(spark, shop.target.table).collect()] == [1]
 
 
+@pytest.mark.thorough("the same MERGE and the same purge as without deletion vectors")
+def test_with_deletion_vectors_old_values_stay_in_files_until_a_purge_of_the_files(spark, tmp_path):
+    properties = 'table_properties: {delta.enableDeletionVectors: "true"}'
+    shop = Pipeline(spark, tmp_path, f"{ROWS}            {properties}\n")
+
+    def old_values():
+        files = delta.read(spark, shop.target.table).inputFiles()
+        return spark.read.parquet(*files).where("id IN (1, 2) AND name = 'Ada'").count()
+
+    shop.write(shop.records([change(0, number, number, "Ada", 1) for number in (1, 2, 3, 4)]), 0)
+    shop.write(shop.records([change(0, 5, 1, "Bob", 2), change(0, 6, 2, "", 2, "d")]), 1)
+    assert tl.purge_changes(spark, shop.settings, retention_days=0) == 1
+    assert old_values() == 2
+    spark.sql(f"REORG TABLE delta.`{shop.target.table}` APPLY (PURGE)")
+    assert old_values() == 0
+    assert shop.current("id", "name") == {1: ("Bob",), 3: ("Ada",), 4: ("Ada",)}
+
+
 @pytest.mark.thorough("FAILFAST is tested in test_gps and test_json")
 def test_a_batch_without_changes_has_a_commit_and_failfast_writes_nothing(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
