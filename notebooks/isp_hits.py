@@ -24,7 +24,7 @@
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for streams that do not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | a prefix: `_quarantine`, `_files`, `_per_zip`, `_windows` and `_late` are appended | from conf |
+# MAGIC | `table_path` | a prefix: `_quarantine`, `_parquet`, `_per_zip`, `_windows` and `_late` are appended | from conf |
 # MAGIC | `checkpoint_path` | a prefix: `_quarantine`, `_files`, `_per_zip`, `_all_zips`, `_windows` and `_database` are appended | from conf |
 # MAGIC | `live` | `yes`: show the counts by zip code, updated with each micro-batch. On Databricks, the display keeps a job running | |
 # MAGIC
@@ -83,7 +83,8 @@ display(spark.sql("SELECT * FROM hits_per_window ORDER BY start, zip"))
 # COMMAND ----------
 
 # DBTITLE 1,Hits in partitioned Parquet files
-files_path = f"{settings.pipeline.location}_files"
+# A catalog has tables only, so the files of a table by name are next to its checkpoint.
+files_path = f"{settings.pipeline.table_path or settings.pipeline.checkpoint_path}_parquet"
 dated = isp.dated_hits(hits)
 to_files = tl.start_files(
     dated,

@@ -20,8 +20,8 @@
 # MAGIC | `mode` | `PERMISSIVE`: quarantine bad records; `FAILFAST`: stop at the first | from conf |
 # MAGIC | `trigger` | `availableNow`, or an interval such as `10 seconds` for streams that do not end | from conf |
 # MAGIC | `storage` | where tables and checkpoints are: `wasbs://…`, `abfss://…`, `s3a://…`, `/Volumes/…` or `file:///…` | from conf |
-# MAGIC | `table_path` | a prefix: `_locations`, `_archive`, `_cameras`, `_states`, `_notices` and `_quarantine` are appended | from conf |
-# MAGIC | `checkpoint_path` | a prefix, likewise, of the checkpoints | from conf |
+# MAGIC | `table_path` | a prefix: `_locations`, `_parquet`, `_cameras`, `_states`, `_notices` and `_quarantine` are appended | from conf |
+# MAGIC | `checkpoint_path` | a prefix: `_locations`, `_archive`, `_cameras` and others are appended | from conf |
 # MAGIC | `more_than` | hours with more sightings than this are reported | |
 # MAGIC
 # MAGIC It also reads the topic `<topic>-device-locations`, and creates `<topic>-camera-stats`. Notifications also go to a webhook
@@ -42,7 +42,7 @@ tl.mount(dbutils, settings.storage, spark)
 # DBTITLE 1,State, topic and paths
 tl.set_state(spark, settings)
 topic, trigger = settings.pipeline.topic, settings.pipeline.trigger
-table_path, checkpoint_path = settings.pipeline.location, settings.pipeline.checkpoint_path
+table, checkpoint_path = settings.pipeline.location, settings.pipeline.checkpoint_path
 
 # COMMAND ----------
 
@@ -53,7 +53,7 @@ of_locations = {
     "mode": dbutils.widgets.get("mode"),
     "trigger": trigger,
     "topic": f"{topic}-device-locations",
-    "table_path": f"{table_path}_locations",
+    "table" if settings.pipeline.table else "table_path": f"{table}_locations",
     "checkpoint_path": f"{checkpoint_path}_locations",
 }
 location_settings = tl.load_settings("nest_locations", of_locations, secrets=dbutils.secrets.get)
@@ -79,7 +79,8 @@ display(tl.quarantine_reasons(spark, settings))
 # COMMAND ----------
 
 # DBTITLE 1,Archive in Parquet files and Delta
-archive_path = f"{table_path}_archive"
+# A catalog has tables only, so the files of a table by name are next to its checkpoint.
+archive_path = f"{settings.pipeline.table_path or checkpoint_path}_parquet"
 dated = nest.dated_cameras(cameras)
 to_files = tl.start_files(
     dated,
@@ -89,7 +90,7 @@ to_files = tl.start_files(
     partition_by=["year", "month", "day"],
 )
 place = f"{checkpoint_path}_cameras"
-sinks = {"table": tl.delta_batches(settings, spark, path=f"{table_path}_cameras")}
+sinks = {"table": tl.delta_batches(settings, spark, path=f"{table}_cameras")}
 to_table = tl.start_sinks(dated, settings, sinks, checkpoint_path=place, name="cameras")
 tl.await_caught_up(to_files, trigger)
 tl.await_caught_up(to_table, trigger)
@@ -126,11 +127,11 @@ displayHTML(nest.sightings_chart(report))
 # COMMAND ----------
 
 # DBTITLE 1,Offline cameras and notifications
-place, states_path = f"{checkpoint_path}_states", f"{table_path}_states"
+place, states_path = f"{checkpoint_path}_states", f"{table}_states"
 sinks = {
     "states": tl.delta_batches(settings, spark, path=states_path, mode="merge", keys=["device_id"]),
     "notices": tl.notify_batches(
-        settings, spark, path=f"{table_path}_notices", notifications=nest.camera_notifications
+        settings, spark, path=f"{table}_notices", notifications=nest.camera_notifications
     ),
 }
 camera_states = nest.camera_states(cameras)

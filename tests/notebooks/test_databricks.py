@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -175,19 +176,36 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, proj
     check_results(done, "stand-in")
 
 
+@pytest.fixture
+def schema(spark) -> Iterator[str]:
+    """A schema of the server's catalog, in the place of `main.topiclake`."""
+    spark.sql("CREATE SCHEMA serverless")
+    yield "serverless"
+    spark.sql("DROP SCHEMA serverless CASCADE")
+
+
 @pytest.mark.thorough("the same notebooks as on a cluster")
 @pytest.mark.slow("all notebooks")
 @pytest.mark.timeout(1200)
-def test_each_notebook_runs_on_serverless_compute(embedded, connect_server, project, tmp_path) -> None:
+def test_each_notebook_runs_on_serverless_compute(
+    embedded, connect_server, project, schema, tmp_path
+) -> None:
+    """Tables and files are where conf/databricks.yaml has them: in a catalog and in a volume."""
     _, addresses = embedded
-    (project / "conf" / "pipelines" / "newest.yaml").write_text(NEWEST)
-    environment = yaml.safe_load((project / "conf" / "databricks.yaml").read_text())
+    places = f"table: {schema}.newest\ncheckpoint_path: /mnt/datalake/checkpoints/newest\n"
+    (project / "conf" / "pipelines" / "newest.yaml").write_text(NEWEST + places)
+    file = project / "conf" / "databricks.yaml"
+    environment = yaml.safe_load(file.read_text().replace("main.topiclake.", f"{schema}."))
     environment["kafka"] = {"bootstrap_servers": addresses.kafka_bootstrap_servers}
     environment["schema_registry"] = {"url": addresses.schema_registry_url, "new_id_seconds": 0}
     # A volume is not mounted, either.
     environment["storage"] = {"source": (tmp_path / "volume").as_uri(), "mounted": False}
-    (project / "conf" / "databricks.yaml").write_text(yaml.safe_dump(environment))
-    done = run_notebooks(project, notebooks("serverless", tmp_path), {}, connect_server.url)
+    file.write_text(yaml.safe_dump(environment))
+    asked = [
+        (name, {key: value for key, value in given.items() if not key.endswith("_path")})
+        for name, given in notebooks("serverless", tmp_path)
+    ]
+    done = run_notebooks(project, asked, {}, connect_server.url)
     check_results(done, "serverless")
 
 

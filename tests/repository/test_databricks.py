@@ -14,9 +14,10 @@ import pytest
 from tests.notebooks import databricks_stand_in
 from topiclake import session
 from topiclake.config.kafka import KafkaSettings
+from topiclake.config.load import load_settings, pipeline_names
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.config.storage import StorageSettings
-from topiclake.errors import ConfigError, PlatformError
+from topiclake.errors import ConfigError, PlatformError, StorageError
 from topiclake.kafka import source as kafka_source
 from topiclake.session import REDACTION_CONF, SECRET_NAMES, is_databricks, jvm_options
 from topiclake.storage import mount
@@ -186,6 +187,21 @@ def test_the_quickstart_begins_with_an_installation_and_a_restart():
     assert len(others) == 2
     for cell in others:
         ast.parse(textwrap.dedent(cell))
+
+
+@pytest.mark.parametrize("pipeline", pipeline_names(PROJECT / "conf"))
+def test_a_volume_has_no_table_of_a_pipeline(pipeline):
+    settings = load_settings(pipeline, {"env": "databricks"}, conf=PROJECT / "conf")
+    assert mount.resolve(settings.storage, settings.pipeline.checkpoint_path).startswith("/Volumes/")
+    if pipeline == "taxi":
+        # It has Parquet files.
+        assert mount.resolve(settings.storage, settings.pipeline.location).startswith("/Volumes/")
+    elif pipeline == "shop":
+        # Its topics have dots.
+        with pytest.raises(StorageError):
+            mount.resolve_table(settings.storage, settings.pipeline.location)
+    else:
+        assert mount.resolve_table(settings.storage, settings.pipeline.location).startswith("main.topiclake.")
 
 
 TASKS = [(job, task) for job in load_bundle(PROJECT).jobs.values() for task in job.tasks]
