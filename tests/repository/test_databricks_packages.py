@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import requires
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,26 @@ def test_the_base_install_replaces_no_package_of_the_runtime(path: Path) -> None
     needs = base_install()
     assert {"pydantic", "requests", "fastavro"} <= {need.name for need in needs}
     assert replaced(needs, listed(path.read_text())) == []
+
+
+def of_extra(name: str) -> list[Requirement]:
+    """What an extra adds."""
+    found = [Requirement(text) for text in requires("topiclake") or []]
+    with_marker = [need for need in found if need.marker is not None]
+    return [need for need in with_marker if need.marker.evaluate(PYTHON | {"extra": name})]
+
+
+def test_the_page_names_the_packages_that_extras_replace() -> None:
+    page = (PROJECT / "docs" / "databricks.md").read_text()
+    sentence = page.partition("Some extras replace packages:")[2].partition("\n\n")[0]
+    named = {extra: set(names.split(", ")) for extra, names in re.findall(r"`(\w+)` \((.+?)\)", sentence)}
+    found: dict[str, set[str]] = {}
+    # Databricks has Spark, and the workbench is for other machines.
+    for extra in set(metadata("topiclake").get_all("Provides-Extra") or []) - {"spark", "workbench"}:
+        for path in LISTS:
+            for text in replaced(of_extra(extra), listed(path.read_text())):
+                found.setdefault(extra, set()).add(text.split()[0])
+    assert named == found
 
 
 def test_a_package_that_would_be_replaced_is_named() -> None:

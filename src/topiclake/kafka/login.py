@@ -182,8 +182,11 @@ def _token_refused(server: str, oauth: OAuthClientSettings) -> tuple[str, str]:
         token = OAuthClient.from_settings(oauth).request_token()
     except LoginError as error:
         return f"no token for the broker at {server}: {error.cause}", error.remedy
-    cluster = "logical_cluster, identity_pool_id and " if oauth.logical_cluster else ""
+    client, ids = f"the client {oauth.client_id}", ""
+    if oauth.logical_cluster:
+        client += f" for the cluster {oauth.logical_cluster}"
+        ids = "logical_cluster, identity_pool_id and "
     return (
-        f"the broker at {server} refuses the token of the client {oauth.client_id}: {token.problem()}",
-        f"check {cluster}scope of kafka.oauth, the clocks, and what the broker expects",
+        f"the broker at {server} refuses the token of {client}: {token.problem()}",
+        f"check {ids}scope of kafka.oauth, the clocks, and what the broker expects",
     )

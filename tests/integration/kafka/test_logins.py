@@ -264,7 +264,8 @@ def test_a_certificate_of_another_authority_is_refused(world: World, tmp_path: P
 
 
 def test_each_client_logs_in_with_tokens(world: World, spark: SparkSession, topic: str) -> None:
-    carried(spark, world.oauth(), topic)
+    # Confluent Cloud asks for these extensions. Other brokers accept any.
+    carried(spark, world.oauth(logical_cluster="lkc-1", identity_pool_id="pool-1"), topic)
     assert {request.form["scope"] for request in world.oidc.requests} == {"kafka"}
     assert {request.user_agent.startswith("Java/") for request in world.oidc.requests} == {True, False}
 
@@ -273,7 +274,9 @@ def test_each_client_logs_in_with_tokens(world: World, spark: SparkSession, topi
     ("claims", "problem"),
     [
         ({"exp": 1_700_000_000}, "it expired at 2023-11-14T22:13:20Z"),
+        ({"nbf": 4_000_000_000}, "it is not valid before 2096-10-02T07:06:40Z"),
         ({"aud": "other"}, "its audience is 'other', and its issuer"),
+        ({"iss": "http://other"}, "and its issuer 'http://other'"),
     ],
 )
 def test_a_token_that_the_broker_refuses_is_explained(

@@ -318,9 +318,9 @@ def test_a_refused_token_is_explained_by_its_claims(oidc, claims, problem):
 
 
 def test_the_ids_of_confluent_cloud_are_to_be_checked_too(oidc):
-    assert (
-        "check logical_cluster, identity_pool_id and scope" in refused(oidc, logical_cluster="lkc-1").remedy
-    )
+    error = refused(oidc, logical_cluster="lkc-1")
+    assert "refuses the token of the client orders for the cluster lkc-1: " in error.cause
+    assert "check logical_cluster, identity_pool_id and scope" in error.remedy
 
 
 def test_an_oauth_server_that_returns_no_token_is_named(oidc):
