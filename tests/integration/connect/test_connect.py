@@ -9,7 +9,7 @@ import pytest
 
 import topiclake as tl
 from tests.spark.formats.test_bombs import BOMBS, EACH_LIMIT, schema, z
-from tests.support.numbers_topic import Numbers, crash_after_batch, right
+from tests.support.numbers_topic import SCHEMA, Numbers, crash_after_batch, right
 from topiclake.delta import table as delta
 from topiclake.delta import table_commits
 from topiclake.formats.avro.diagnosis import has_free_items
@@ -29,6 +29,19 @@ BAD = (b"", b"no Avro", b"1 more", frame(2**30, b"x"))
 @pytest.fixture
 def numbers(connected, tmp_path):
     return Numbers(connected, tmp_path)
+
+
+@pytest.fixture
+def catalog_schema(spark):
+    """A schema for tables by name."""
+    spark.sql("CREATE SCHEMA connected")
+    yield "connected"
+    spark.sql("DROP SCHEMA connected CASCADE")
+
+
+def documented(text):
+    """Return the schema of `right` with a documentation, so that the registry gives it another id."""
+    return json.dumps(json.loads(SCHEMA) | {"doc": text})
 
 
 def rows_of(spark, path):
@@ -51,10 +64,11 @@ def commits_of(spark, path):
 )
 @pytest.mark.slow("two clients, and a Python worker for each query")
 def test_the_ingest_on_spark_connect_has_each_record_in_one_place_also_after_a_crash(
-    numbers, connect_server, spark
+    numbers, connect_server, spark, catalog_schema
 ):
     numbers.topic("a")
-    schema_id, settings, table = numbers.register("a"), numbers.settings(), f"{numbers.folder}/table"
+    table = f"{catalog_schema}.numbers"
+    schema_id, settings = numbers.register("a"), numbers.settings(table=table)
     numbers.send("a", *(right(schema_id, n) for n in range(10)), *BAD)
     connect_server.run(INGEST, settings=settings)
     assert rows_of(spark, table) == [(n, n % 2, n // 2) for n in range(10)]
@@ -103,10 +117,16 @@ def test_several_topics_replay_and_a_new_schema_on_spark_connect(numbers, connec
     assert len(rows_of(spark, f"{numbers.folder}/tables/{numbers.topic_name('b')}")) == 6
 
     one = numbers.settings(checkpoint_path=f"{numbers.folder}/checkpoint_of_a")
-    numbers.send("a", frame(schema_id + 1000, right(schema_id, 9)[5:]))
-    replay = "print(tl.replay_quarantine(spark, settings).waiting)"
-    assert connect_server.run(INGEST + replay, settings=one).stdout.strip() == "{'unknown_schema_id': 1}"
-    assert reasons_of(spark, f"{numbers.folder}/table") == {"unknown_schema_id": 1}
+    of_probe, of_record = (json.dumps({"type": "string", "doc": numbers.name}), documented(numbers.name))
+    later = numbers.registry.register(f"{numbers.name}-probe", of_probe) + 1
+    numbers.send("a", frame(later, right(schema_id, 9)[5:]))
+    replay = "replay = tl.replay_quarantine(spark, settings)\nprint(replay.replayed, replay.waiting)\n"
+    waiting = connect_server.run(INGEST + replay, settings=one).stdout.strip()
+    assert waiting == "0 {'unknown_schema_id': 1}"
+    assert numbers.registry.register(f"{numbers.name}-elsewhere", of_record) == later
+    for replayed in (1, 0):
+        assert connect_server.run(replay, settings=one).stdout.strip() == f"{replayed} {{}}"
+    assert sorted(n for n, *_ in rows_of(spark, f"{numbers.folder}/table")) == [0, 1, 2, 3, 9]
 
 
 @pytest.mark.thorough("further formats and sinks on the same server")
