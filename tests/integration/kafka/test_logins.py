@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -32,9 +33,10 @@ from tests.support.waiting import wait_until
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError
-from topiclake.kafka import admin, source, writer
+from topiclake.kafka import admin, cloud_tokens, source, writer
 from topiclake.kafka.client import client_settings
 from topiclake.kafka.offsets import topic_offsets
+from topiclake.login.oauth import OAuthClient
 from topiclake.streaming.progress import await_caught_up
 from workbench.host import processes
 from workbench.host.certificates import Certificate, make_certificate
@@ -353,6 +355,39 @@ def test_tokens_are_renewed_while_a_query_and_a_client_run(
         wait_until(lambda: _renewing_clients(world.oidc, max(ends)) == {"Java", "librdkafka"})
     finally:
         query.stop()
+
+
+@pytest.mark.slow("waits until a token has ended")
+def test_a_token_of_a_cloud_logs_in_and_is_renewed_in_python(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oauth = world.oauth().oauth
+    assert oauth is not None
+    server = OAuthClient.from_settings(oauth)
+    ends: list[float] = []
+
+    def get_token(_scope: str) -> SimpleNamespace:
+        token = server.request_token()
+        ends.append(token.expires_at)
+        return SimpleNamespace(token=token.text, expires_on=token.expires_at)
+
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+    monkeypatch.setattr(
+        cloud_tokens, "_service_credential", lambda _name: SimpleNamespace(get_token=get_token)
+    )
+    kafka = KafkaSettings(
+        bootstrap_servers=world.oauth_address, service_credential="orders", ca_file=world.server.authority
+    )
+    world.oidc.lifetime = 10
+    admin.ensure_topic(kafka, topic, 2)
+    client = AdminClient(client_settings(kafka))
+    produce(kafka, topic, "python")
+    assert consume(kafka, topic, 1) == ["python"]
+    assert topic in client.list_topics(timeout=60).topics
+    first = max(ends)
+    wait_until(lambda: time.time() > first + REAUTHENTICATION)
+    assert topic in client.list_topics(timeout=60).topics
+    assert max(ends) > first
 
 
 def _renewing_clients(oidc: OidcServer, end: float) -> set[str]:
