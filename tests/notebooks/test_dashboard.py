@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from tests.support.dashboards import dashboard
 from tests.support.delta_logs import added, made, write_log, write_quarantine
 from tests.support.environment import without_workbench
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 from topiclake.monitoring.lag import Lag
 from topiclake.monitoring.reports import PartitionReport, read_report
 from topiclake.monitoring.store import Run, Store
@@ -65,11 +65,7 @@ def streams(tmp_path, home):
         stdout=subprocess.DEVNULL,
     )
     yield run
-    family = [*psutil.Process(run.pid).children(recursive=True), run]
-    for one in family:
-        one.kill()
-    psutil.wait_procs(family[:-1], timeout=60)
-    run.wait()
+    kill_all(run)
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
 from collections.abc import Callable, Set
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -21,6 +22,19 @@ def wait_until(condition: Callable[[], _Value], seconds: float = 240) -> _Value:
         assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
         time.sleep(0.02)
     return value
+
+
+def kill_all(process: subprocess.Popen[Any]) -> None:
+    """Kill a process and all that it has started, and wait for their end. A kernel has a separate session."""
+    started: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for one in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    assert processes.still_running(started, 120) == []
+    process.wait(120)
 
 
 def children() -> set[psutil.Process]:

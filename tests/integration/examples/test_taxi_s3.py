@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 
 import topiclake as tl
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import StorageError, TopiclakeError, TopicNotFoundError
@@ -139,8 +138,7 @@ def lake(embedded: tuple[Home, Addresses], pytestconfig: pytest.Config) -> Itera
     # Those that a failed test left.
     for process in found.started:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            kill_all(process)
     processes.stop(processes.marked(home, gateway.name))
 
 
@@ -199,8 +197,7 @@ def test_the_article_end_to_end_killed_while_a_column_arrives(lake: Lake, sessio
     more = lake.put("more/b.csv", 5000, 6000).removesuffix("/b.csv")
     publish_trips(session.spark, settings, more, columns=18)
     await_batches(lake, 2, running)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.communicate()
+    kill_all(running)
 
     archive = tl.start_archive(session.spark, settings)
     archive.await_caught_up()

@@ -33,7 +33,7 @@ from bench.gps_ingest import TOPIC, preload
 from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
 from tests.support.local_rows import local_rows
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 from tests.support.warm_jvm import WarmJvm
 from topiclake.config.storage import StorageSettings
 from topiclake.delta import table as delta
@@ -114,7 +114,7 @@ import json, time
 from pathlib import Path
 import topiclake as tl
 from bench import writers
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 from topiclake.delta import table as delta
 for name in ("env", "topic", "storage", "writers", "seconds", "others"):
     dbutils.widgets.text(name, "")
@@ -284,8 +284,8 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     # undone: that batch is repeated in any case.
     process = lake.start("notebooks/gps_ingest.py", *given, "trigger=1 second")
     wait_until(lambda: lake.holds(store, FIRST_BATCH) or process.poll() is not None)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(120) == -signal.SIGKILL
+    kill_all(process)
+    assert process.returncode == -signal.SIGKILL
     lake.forget(store, "checkpoints/gps/commits/0")
 
     lake.publish(*given[:2])
