@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import topiclake as tl
 from tests.notebooks import databricks_stand_in
 from topiclake import session
 from topiclake.config.kafka import KafkaSettings
@@ -20,6 +21,7 @@ from topiclake.config.storage import StorageSettings
 from topiclake.errors import ConfigError, PlatformError, StorageError
 from topiclake.kafka import source as kafka_source
 from topiclake.session import REDACTION_CONF, SECRET_NAMES, is_databricks, jvm_options
+from topiclake.sources import streams
 from topiclake.storage import mount
 from topiclake.streaming import queries
 from workbench.jobs.bundle import load_bundle
@@ -280,6 +282,15 @@ def test_a_session_that_would_show_a_secret_is_refused_with_what_to_set(databric
         session.require_redaction(session_with(REDACTION_CONF | {key: pattern}))
     assert raised.value.fields == {"settings": (key,)}
     assert raised.value.remedy.startswith(f"put into the cluster's Spark config: {key} {REDACTION_CONF[key]}")
+
+
+@pytest.mark.parametrize("read", [streams.topic_records, tl.read_batch])
+def test_no_topic_is_read_in_such_a_session(databricks, read):
+    given = {"env": "databricks", "starting_offsets": "earliest"}
+    settings = load_settings("gps", given, conf=PROJECT / "conf")
+    with pytest.raises(PlatformError) as raised:
+        read(session_with({}), settings)
+    assert set(raised.value.fields["settings"]) == set(REDACTION_CONF)
 
 
 def test_each_name_of_a_secret_has_its_part_of_the_pattern():

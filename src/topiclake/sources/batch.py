@@ -11,6 +11,7 @@ from topiclake.errors import ConfigError
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
+from topiclake.session import require_redaction
 from topiclake.streaming import lost_offsets
 
 
@@ -30,6 +31,7 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
         ConfigError: It begins at `latest`, or names partitions that the topic does not have.
         OffsetsLostError: Kafka no longer holds the offsets to begin with, and `fail_on_data_loss` is set.
         TopicNotFoundError, KafkaError: The topic or the broker cannot be reached.
+        PlatformError: Spark would show the login of the broker; names the settings.
 
     Example:
         >>> tl.read_batch(spark, settings).select("partition", "offset").count()
@@ -45,6 +47,8 @@ def read_batch(spark: SparkSession, settings: Settings) -> DataFrame:
             "set starting_offsets to earliest, offsets or a time",
             parameter="starting_offsets",
         )
+    # The plan has the broker's login.
+    require_redaction(spark)
     kafka_admin.require_topics(settings.kafka, pipeline)
     broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, [])
     kafka_offsets.require_partitions(pipeline, broker_offsets)

@@ -12,7 +12,7 @@ from topiclake.formats.declared import DeclaredFormat
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry import wire_format
-from topiclake.session import require_avro_limits
+from topiclake.session import require_avro_limits, require_redaction
 from topiclake.sources import declared_rows, fixed_schemas
 from topiclake.sources.fixed_schemas import FixedSchemas
 from topiclake.sources.layout import Layout
@@ -32,6 +32,7 @@ def read_records(spark: SparkSession, settings: Settings) -> DataFrame:
     Raises:
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError: The broker cannot be used.
+        PlatformError: Spark would show the login of the broker; names the settings.
 
     Example:
         >>> tl.read_records(spark, settings).select("value").isStreaming
@@ -64,6 +65,7 @@ def read_values(spark: SparkSession, settings: Settings) -> DataFrame:
         ConfigError: Values are plain Avro, which does not name its schema, or the schema cannot be used.
         TopicNotFoundError: The broker does not hold the topic; names three that are like it.
         KafkaError, SchemaRegistryError: A service cannot be used.
+        PlatformError: Spark would show the login of the broker; names the settings.
         NewSchemaError: In the query, at a record whose schema the registry did not list at the start and
             `start_quarantine` has not decided. The function `start_restarted` starts the query again.
 
@@ -119,6 +121,8 @@ def decode_looked_up(records: DataFrame, settings: Settings) -> DataFrame:
 
 def topic_records(spark: SparkSession, settings: Settings) -> DataFrame:
     """Read a topic as a stream of the columns of Kafka's source; raises as `read_records`."""
+    # The plan of the query has the broker's login.
+    require_redaction(spark)
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     return kafka_source.read_topic(spark, settings.kafka, settings.pipeline)
 
