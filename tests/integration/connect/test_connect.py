@@ -131,7 +131,7 @@ def test_several_topics_replay_and_a_new_schema_on_spark_connect(numbers, connec
 
 @pytest.mark.thorough("further formats and sinks on the same server")
 @pytest.mark.slow("several queries")
-def test_declared_json_sinks_and_changes_on_spark_connect(hits, connect_server, spark):
+def test_declared_json_sinks_and_changes_on_spark_connect(hits, connect_server, spark, catalog_schema):
     """The next test repeats batches of such tables."""
     hits.publish(20)
     hits.send(b"no JSON")
@@ -149,7 +149,7 @@ tl.await_caught_up(query, settings.pipeline.trigger)
 query = tl.apply_changes(
     tl.read_values(spark, settings),
     settings,
-    path=f"{folder}/versions",
+    path=versions,
     keys=["ip"],
     sequence_by="hittime",
     except_column_list=["hittime"],
@@ -158,12 +158,13 @@ query = tl.apply_changes(
 )
 tl.await_caught_up(query, settings.pipeline.trigger)
 """
-    connect_server.run(INGEST + AUDIT + copy + apply, settings=hits.settings(), folder=str(hits.folder))
+    given = {"folder": str(hits.folder), "versions": f"{catalog_schema}.versions"}
+    connect_server.run(INGEST + AUDIT + copy + apply, settings=hits.settings(), **given)
     assert hits.quarantined().total() == 1
     for name in ("table", "copies", "newest"):
         rows = delta.read(spark, f"{hits.folder}/{name}")
         assert (rows.count(), rows.select("_kafka").distinct().count()) == (20, 20)
-    assert delta.read(spark, f"{hits.folder}/versions").count() == 20
+    assert delta.read(spark, f"{catalog_schema}.versions").count() == 20
 
 
 @pytest.mark.thorough("changes on the same server")
