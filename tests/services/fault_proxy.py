@@ -119,8 +119,8 @@ class FaultProxy:
         self.guids: dict[str, int] | None = None
         #: User name and password that requests must bring, as basic auth.
         self.login: tuple[str, str] | None = None
-        #: A token that requests must bring instead.
-        self.bearer: str | None = None
+        #: A token that requests must bring instead, or what says whether a token is accepted.
+        self.bearer: str | Callable[[str], bool] | None = None
 
     def __enter__(self) -> FaultProxy:
         self._listen()
@@ -209,6 +209,8 @@ class FaultProxy:
 
     def is_welcome(self, authorization: str | None) -> bool:
         """Tell whether a request brings the login that is asked for."""
+        if callable(self.bearer):
+            return self.bearer((authorization or "").removeprefix("Bearer "))
         if self.bearer is not None:
             return authorization == f"Bearer {self.bearer}"
         if self.login is None:

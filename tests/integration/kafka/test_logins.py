@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,14 +29,18 @@ from tests.services.oidc import AUDIENCE, OidcServer
 from tests.support.certificates import client_certificate, keystore, server_keystore, with_password
 from tests.support.environment import succeeded, without_workbench
 from tests.support.local_rows import local_rows
+from tests.support.numbers_topic import SCHEMA, right
 from tests.support.waiting import wait_until
+from topiclake import audit_ingest, create_view, start_ingest
 from topiclake.config.kafka import KafkaSettings
+from topiclake.config.load import load_settings
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import KafkaError
 from topiclake.kafka import admin, cloud_tokens, source, writer
 from topiclake.kafka.client import client_settings
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.login.oauth import OAuthClient
+from topiclake.schema_registry.registry import SchemaRegistry as SchemaRegistryClient
 from topiclake.streaming.progress import await_caught_up
 from workbench.host import processes
 from workbench.host.certificates import Certificate, make_certificate
@@ -49,6 +53,7 @@ pytestmark = pytest.mark.thorough("passwords and TLS are tested in test_secure_s
 PROJECT = Path(__file__).parents[3]
 SECURITY = "org.apache.kafka.common.security.oauthbearer"
 KEY_PASSWORD = 'k3y"\\,: =word'
+OAUTH_SECRET = {"client_secret": "{{secrets/s/oauth-secret}}"}
 #: Seconds after which a connection has to log in again.
 REAUTHENTICATION = 3
 
@@ -412,6 +417,47 @@ def test_plans_show_no_secret(world: World, spark: SparkSession, tmp_path: Path,
         assert not [secret for plan in plans for secret in secrets if secret in plan]
 
 
+@pytest.mark.slow("an ingest and its audit for each login")
+@pytest.mark.parametrize("login", ["tokens", "certificate"])
+def test_an_ingest_its_audit_and_its_consumer_group_log_in_at_broker_and_registry(
+    world: World, spark: SparkSession, tmp_path: Path, topic: str, login: str
+) -> None:
+    files = {"file": str(world.client.certificate), "key_file": str(world.client.key)}
+    with FaultProxy(world.registry, certificate=world.server, clients=world.client.authority) as proxy:
+        if login == "tokens":
+            kafka, proxy.bearer = world.oauth(), world.oidc.accepts
+            assert kafka.oauth is not None
+            way = {"oauth": kafka.oauth.model_dump(mode="json", exclude_none=True) | OAUTH_SECRET}
+        else:
+            kafka, proxy.bearer = world.mtls(), "r3gistry-token"
+            way = {"token": "{{secrets/s/token}}"}
+        authority = str(world.server.authority)
+        registry = {"url": proxy.url, "ca_file": authority, "client_certificate": files, **way}
+        project = make_project(tmp_path / "p", world, kafka, registry)
+        given = {"env": "logins", "topic": topic, "starting_offsets": "earliest"}
+        settings = load_settings(
+            "gps", given, secrets=lambda _scope, key: project.secrets[key], conf=project.folder / "conf"
+        )
+        # The table properties name columns of GPS.
+        changed = {"consumer_group": f"{topic}-group", "table_properties": {}}
+        settings = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changed)})
+        schema_id = SchemaRegistryClient.from_settings(settings.schema_registry).register(
+            f"{topic}-value", SCHEMA
+        )
+        admin.ensure_topic(kafka, topic, 1)
+        producer = Producer(client_settings(kafka))
+        for number in range(3):
+            producer.produce(topic, value=right(schema_id, number))
+        assert producer.flush(120) == 0
+        await_caught_up(start_ingest(spark, settings), "availableNow")
+        audit_ingest(spark, settings).require_ok()
+    assert create_view(spark, settings).count() == 3
+    consumer = Consumer(client_settings(kafka) | {"group.id": f"{topic}-group"})
+    (committed,) = consumer.committed([TopicPartition(topic, 0)], 60)
+    consumer.close()
+    assert committed.offset == 3
+
+
 def _explained(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().toString())
 
@@ -452,9 +498,8 @@ def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Map
         for name, value in kafka.model_dump(mode="json", exclude={"consumer", "producer"}).items()
         if value is not None
     }
-    if "oauth" in section:
-        section["oauth"] = {name: value for name, value in section["oauth"].items() if value is not None}
-        section["oauth"]["client_secret"] = "{{secrets/s/oauth-secret}}"
+    if kafka.oauth is not None:
+        section["oauth"] = kafka.oauth.model_dump(mode="json", exclude_none=True) | OAUTH_SECRET
     content = {
         "kafka": section,
         "schema_registry": registry,
