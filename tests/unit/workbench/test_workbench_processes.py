@@ -35,12 +35,14 @@ DEAF = [
     "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print(1, flush=True); time.sleep(60)",
 ]
 #: Its first thread ends when its log has a line, its second one with the second line: a zombie in between.
+#: After a test that failed, both end within five minutes.
 SLOW_END = [
     sys.executable,
     "-c",
     "import ctypes, os, threading, time\n"
+    "end = time.monotonic() + 300\n"
     "def wait(lines):\n"
-    "    while os.fstat(1).st_size < lines: time.sleep(0.01)\n"
+    "    while os.fstat(1).st_size < lines and time.monotonic() < end: time.sleep(0.01)\n"
     "threading.Thread(target=lambda: (wait(2), os._exit(3))).start()\n"
     "wait(1)\n"
     "ctypes.CDLL(None).pthread_exit(None)",
