@@ -41,6 +41,7 @@ from topiclake.kafka.client import client_settings
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.login.oauth import OAuthClient
 from topiclake.schema_registry.registry import SchemaRegistry as SchemaRegistryClient
+from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming.progress import await_caught_up
 from workbench.host import processes
 from workbench.host.certificates import Certificate, make_certificate
@@ -533,14 +534,14 @@ def test_the_console_consumer_asks_a_registry_with_token_and_certificate(
             "token": "{{secrets/s/token}}",
             "client_certificate": {"file": str(world.client.certificate), "key_file": str(world.client.key)},
         }
-        # Nobody registered schema 1: the registry's own answer shows that the login is accepted.
+        # Nobody registered this schema: the registry's own answer shows that the login is accepted.
         producer = Producer(client_settings(kafka))
-        producer.produce(topic, value=b"\0\0\0\0\1\2")
+        producer.produce(topic, value=frame(2**30, b"\2"))
         assert producer.flush(120) == 0
         project = make_project(tmp_path / "p", world, kafka, registry)
         done = project.consume(topic, "--avro", "--from-beginning", "--max-messages", "1")
     assert done.returncode == 1
     assert re.search(
-        r"the schema registry answered 404 to https://localhost:\d+\S*/schemas/ids/1", done.stderr
+        rf"the schema registry answered 404 to https://localhost:\d+\S*/schemas/ids/{2**30}", done.stderr
     )
     assert "r3gistry-token" not in done.stdout + done.stderr

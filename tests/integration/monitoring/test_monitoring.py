@@ -158,7 +158,7 @@ def test_the_numbers_are_those_of_table_and_quarantine_also_on_the_page(watched,
         shown = page.locator("#reasons tbody tr").all_text_contents()
         assert sorted(shown) == sorted(f"{reason}{count}" for reason, count in query["quarantined"].items())
         look_at_a_reason(watched, page)
-        look_at_the_tables(watched, page, [one["path"] for one in query["tables"]])
+        look_at_the_tables(watched, page, [one["path"] for one in more["tables"]])
 
 
 def look_at_a_reason(watched, page):
