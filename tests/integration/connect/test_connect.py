@@ -123,6 +123,7 @@ def test_several_topics_replay_and_a_new_schema_on_spark_connect(numbers, connec
     replay = "replay = tl.replay_quarantine(spark, settings)\nprint(replay.replayed, replay.waiting)\n"
     waiting = connect_server.run(INGEST + replay, settings=one).stdout.strip()
     assert waiting == "0 {'unknown_schema_id': 1}"
+    assert reasons_of(spark, f"{numbers.folder}/table") == {"unknown_schema_id": 1}
     assert numbers.registry.register(f"{numbers.name}-elsewhere", of_record) == later
     for replayed in (1, 0):
         assert connect_server.run(replay, settings=one).stdout.strip() == f"{replayed} {{}}"

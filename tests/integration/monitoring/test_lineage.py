@@ -61,9 +61,10 @@ def valid(events):
         Draft202012Validator({"$ref": main}, registry=registry).validate(event)
         parts = [event["run"], event["job"], *event["inputs"], *event["outputs"]]
         for part in parts:
-            for facet in (part.get("facets", {}) | part.get("outputFacets", {})).values():
+            for name, facet in (part.get("facets", {}) | part.get("outputFacets", {})).items():
                 assert facet["_producer"] == "urn:topiclake" or "tags" in facet
-                if facet["_schemaURL"].partition("#")[0] in {one["$id"] for one in found}:
+                # The test of a table by name compares the whole facet `symlinks`.
+                if facet["_schemaURL"].startswith("https:") and name != "symlinks":
                     Draft202012Validator({"$ref": facet["_schemaURL"]}, registry=registry).validate(facet)
                     known += 1
     assert known >= 5 * len(events) > 0

@@ -247,9 +247,9 @@ def has_lengths(addresses: Addresses, prefix: str, expected: dict[str, int]) -> 
 
 
 def has_stored_a_change(connect: str, connector: str) -> bool:
-    """Return whether a killed connector would go on behind its snapshot; it would make a new one before.
+    """Return whether a killed connector would continue after its snapshot, and not make a new one.
 
-    The position of the last row of a snapshot may say that the snapshot goes on.
+    The position of the last row may say that the snapshot has not ended.
     """
     answer = requests.get(f"{connect}/connectors/{connector}/offsets", timeout=60).json()
     return [part["offset"].get("snapshot") for part in answer["offsets"]] == [None]

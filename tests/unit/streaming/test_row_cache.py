@@ -1,4 +1,4 @@
-"""Rows that serverless compute refuses to cache. Its refusal is not available here, so the rows stand in."""
+"""Rows that serverless compute refuses to cache. That compute is not available, so a class replaces them."""
 
 from __future__ import annotations
 
