@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -101,6 +102,17 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
     yield
     for name, value in INTERPRETED.items():
         spark.conf.set(name, value)
+
+
+@pytest.fixture
+def catalog_schema(spark: SparkSession) -> Iterator[str]:
+    """A schema of the catalog, dropped with its tables."""
+    name = f"named_{uuid4().hex[:8]}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    for query in spark.streams.active:
+        query.stop()
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
 @pytest.fixture(scope="session")

@@ -45,19 +45,8 @@ class Named(Numbers):
 
 
 @pytest.fixture
-def schema(connected):
-    """A schema of the catalog, dropped with its tables."""
-    name = f"named_{uuid4().hex[:8]}"
-    connected.sql(f"CREATE SCHEMA {name}")
-    yield name
-    for query in connected.streams.active:
-        query.stop()
-    connected.sql(f"DROP SCHEMA {name} CASCADE")
-
-
-@pytest.fixture
-def named(connected, tmp_path, schema):
-    made = Named(connected, tmp_path, schema)
+def named(connected, tmp_path, catalog_schema):
+    made = Named(connected, tmp_path, catalog_schema)
     made.topic("a")
     return made
 

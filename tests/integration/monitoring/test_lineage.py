@@ -113,14 +113,6 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
     assert not batch_counts.has_subscribers()
 
 
-@pytest.fixture
-def catalog_schema(connected):
-    """A schema for tables by name."""
-    connected.sql("CREATE SCHEMA lineage")
-    yield "lineage"
-    connected.sql("DROP SCHEMA lineage CASCADE")
-
-
 def test_a_batch_of_changes_is_an_event_with_the_version_of_its_merge(traced, catalog_schema):
     schema_id = traced.register("a")
     name = f"{catalog_schema}.numbers"

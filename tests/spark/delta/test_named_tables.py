@@ -17,17 +17,8 @@ COLUMNS = "id INT, latitude DOUBLE"
 
 
 @pytest.fixture
-def schema(spark):
-    """A schema of the catalog, dropped with its tables."""
-    name = f"named_{uuid4().hex[:8]}"
-    spark.sql(f"CREATE SCHEMA {name}")
-    yield name
-    spark.sql(f"DROP SCHEMA {name} CASCADE")
-
-
-@pytest.fixture
-def name(schema):
-    return f"{schema}.gps"
+def name(catalog_schema):
+    return f"{catalog_schema}.gps"
 
 
 @pytest.fixture
@@ -73,8 +64,8 @@ def test_a_repeated_batch_is_appended_once_and_the_first_one_creates_the_table(s
 
 
 @pytest.mark.thorough("a further use of a name, of three parts")
-def test_a_batch_is_merged_once_by_its_keys(spark, rows, schema):
-    name = f"spark_catalog.{schema}.gps"
+def test_a_batch_is_merged_once_by_its_keys(spark, rows, catalog_schema):
+    name = f"spark_catalog.{catalog_schema}.gps"
     merge.merge_once(rows, name, ["id"], writer="q", batch_id=0)
     newer = local_rows(spark, [(2, 7.0, "x"), (3, 8.0, "y")], f"{COLUMNS}, note STRING")
     merge.merge_once(newer, name, ["id"], writer="q", batch_id=1)
@@ -93,8 +84,8 @@ def test_properties_are_set_and_the_remedy_names_the_table(spark, rows, name):
     assert delta.FORGETS_WRITERS not in delta.properties(spark, name)
 
 
-def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
-    quarantine, folder = f"{schema}.gps_quarantine", f"file:{tmp_path}/gps_quarantine"
+def test_claims_of_a_table_that_had_a_path_need_a_name(spark, catalog_schema, tmp_path):
+    quarantine, folder = f"{catalog_schema}.gps_quarantine", f"file:{tmp_path}/gps_quarantine"
     rows = spark.sql(
         "SELECT 'gps' AS topic, 0 AS partition, 7L AS offset, "
         "timestamp'2026-01-02 03:04:05' AS quarantined_at"
@@ -110,8 +101,8 @@ def test_claims_of_a_table_that_had_a_path_need_a_name(spark, schema, tmp_path):
     assert row["replay"] == "r1"
 
 
-def test_an_external_table_that_the_user_has_created_is_written(spark, rows, schema, tmp_path):
-    name, folder = f"{schema}.gps", f"file:{tmp_path}/gps"
+def test_an_external_table_that_the_user_has_created_is_written(spark, rows, catalog_schema, tmp_path):
+    name, folder = f"{catalog_schema}.gps", f"file:{tmp_path}/gps"
     spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta LOCATION '{folder}'")
     append(rows, name, 0)
     assert catalog.folder(spark, name) == folder
@@ -135,27 +126,27 @@ def test_a_table_of_a_missing_schema_is_refused_with_the_statement_to_create_it(
         assert raised.value.remedy == f"CREATE SCHEMA `{schema}`"
 
 
-def test_a_name_that_the_catalog_does_not_allow_is_refused(spark, rows, schema):
+def test_a_name_that_the_catalog_does_not_allow_is_refused(spark, rows, catalog_schema):
     with pytest.raises(StorageError) as raised:
-        append(rows, f"{schema}.`gps-eu`", 0)
-    assert raised.value.fields == {"table": f"{schema}.`gps-eu`", "reason": "table_name"}
+        append(rows, f"{catalog_schema}.`gps-eu`", 0)
+    assert raised.value.fields == {"table": f"{catalog_schema}.`gps-eu`", "reason": "table_name"}
 
 
-def test_a_catalog_that_does_not_exist_is_refused(spark, rows, schema):
+def test_a_catalog_that_does_not_exist_is_refused(spark, rows, catalog_schema):
     with pytest.raises(StorageError) as raised:
-        catalog.folder(spark, f"nowhere.{schema}.gps")
+        catalog.folder(spark, f"nowhere.{catalog_schema}.gps")
     assert raised.value.fields["reason"] in ("no_catalog", "no_schema")
 
 
-def test_the_log_store_is_that_of_the_tables_folder(spark, schema, monkeypatch):
+def test_the_log_store_is_that_of_the_tables_folder(spark, catalog_schema, monkeypatch):
     """The lock is that of the path, so that a writer by path is refused as well."""
-    name, locked = f"{schema}.gps", []
+    name, locked = f"{catalog_schema}.gps", []
     monkeypatch.setattr(driver_lock, "acquire", lambda table, *_: locked.append(table))
     conf = SimpleNamespace(get=lambda *_: "io.delta.storage.HDFSLogStore")
     session = SimpleNamespace(conf=conf, catalog=spark.catalog, sql=spark.sql)
     log_store.require_log_store(session, name)
     assert locked == [catalog.folder(spark, name)]
     assert locked[0].startswith("file:")
-    assert locked[0].endswith(f"/{schema}.db/gps")
+    assert locked[0].endswith(f"/{catalog_schema}.db/gps")
     delta.ensure_table(spark, name, StructType.fromDDL(COLUMNS), {})
     assert catalog.folder(spark, name) == locked[0]
