@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -62,8 +63,12 @@ class WarmJvm:
             left.get().stop()
         forget_tables(self._gateway.jvm)
         found = (str(self._gateway.java_parameters.port), self._gateway.java_parameters.auth_token)
-        # Spark's Python workers need the packages of this Python.
-        return dict(zip(SUBMITTED_VARIABLES, found, strict=True)) | {"PYSPARK_PYTHON": sys.executable}
+        modules = [str(Path(__file__).with_name("shared_jvm")), os.environ.get("PYTHONPATH", "")]
+        return dict(zip(SUBMITTED_VARIABLES, found, strict=True)) | {
+            # Spark's Python workers need the packages of this Python.
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(filter(None, modules)),
+        }
 
     def stop(self) -> None:
         """End the JVM."""
