@@ -84,7 +84,7 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
         ingest.start_ingest(None, settings)
     assert asked["kafka.sasl.jaas.config"] == (
         "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'username="user of s" password="password of s";'
+        'password="password of s" username="user of s";'
     )
 
 

@@ -22,6 +22,9 @@ _LOGIN_MODULES = {
 }
 _OAUTH_CALLBACK = f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler"
 _MSK = "software.amazon.msk.auth.iam"
+#: The first option of a login: in a log at DEBUG, Spark hides it and all options after it, and no other one.
+#: Source: KafkaRedactionUtil of Spark 4.1.
+_HIDING = "password"
 
 
 def jvm_login(kafka: KafkaSettings) -> dict[str, str]:
@@ -53,7 +56,7 @@ def _jvm_sasl(kafka: KafkaSettings) -> dict[str, str]:
     module = kafka_package + _LOGIN_MODULES[kafka.sasl_mechanism]
     if kafka.oauth is None:
         username, password = _password_login(kafka)
-        return {"sasl.jaas.config": _jaas(module, {"username": username, "password": password})}
+        return {"sasl.jaas.config": _jaas(module, {_HIDING: password, "username": username})}
     return {
         "sasl.jaas.config": _jaas(module, _jaas_options(kafka.oauth)),
         "sasl.login.callback.handler.class": kafka_package + _OAUTH_CALLBACK,
@@ -62,7 +65,11 @@ def _jvm_sasl(kafka: KafkaSettings) -> dict[str, str]:
 
 
 def _jaas_options(oauth: OAuthClientSettings) -> dict[str, str]:
-    options = {"clientId": oauth.client_id, "clientSecret": oauth.client_secret.reveal()}
+    options = {
+        _HIDING: "",
+        "clientId": oauth.client_id,
+        "clientSecret": oauth.client_secret.reveal(),
+    }
     if oauth.scope is not None:
         options["scope"] = oauth.scope
     if oauth.ca_file is not None:

@@ -5,12 +5,15 @@ The broker verifies signature, issuer, audience and times of each token by the k
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,18 +29,22 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.services.fault_proxy import FaultProxy
 from tests.services.kafka import ConfiguredBroker
 from tests.services.oidc import AUDIENCE, OidcServer
+from tests.support import spark_views
 from tests.support.certificates import client_certificate, keystore, server_keystore, with_password
 from tests.support.environment import succeeded, without_workbench
 from tests.support.local_rows import local_rows
 from tests.support.numbers_topic import SCHEMA, right
+from tests.support.secrets import Secret, leaks
 from tests.support.waiting import wait_until
 from topiclake import audit_ingest, create_view, start_ingest
 from topiclake.config.kafka import KafkaSettings
 from topiclake.config.load import load_settings
 from topiclake.config.pipeline import PipelineSettings
+from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError
 from topiclake.kafka import admin, cloud_tokens, source, writer
 from topiclake.kafka.client import client_settings
+from topiclake.kafka.login import jvm_login
 from topiclake.kafka.offsets import topic_offsets
 from topiclake.login.oauth import OAuthClient
 from topiclake.schema_registry.registry import SchemaRegistry as SchemaRegistryClient
@@ -46,6 +53,7 @@ from topiclake.streaming.progress import await_caught_up
 from workbench.host import processes
 from workbench.host.certificates import Certificate, make_certificate
 from workbench.host.home import Home
+from workbench.host.java import require_java
 from workbench.host.ports import HOST
 from workbench.services import control as services
 from workbench.services.schema_registry import SchemaRegistry
@@ -54,6 +62,7 @@ pytestmark = pytest.mark.thorough("passwords and TLS are tested in test_secure_s
 PROJECT = Path(__file__).parents[3]
 SECURITY = "org.apache.kafka.common.security.oauthbearer"
 KEY_PASSWORD = 'k3y"\\,: =word'
+REGISTRY_TOKEN = "r3gistry-token"
 OAUTH_SECRET = {"client_secret": "{{secrets/s/oauth-secret}}"}
 #: Seconds after which a connection has to log in again.
 REAUTHENTICATION = 3
@@ -64,6 +73,7 @@ class LoginBroker(ConfiguredBroker):
     """A broker whose clients' listener asks for certificates, and another one for tokens."""
 
     jwks_url: str = ""
+    classes: Path = Path()
 
     port_names = (*ConfiguredBroker.port_names, "kafka-oauth")
 
@@ -78,8 +88,9 @@ class LoginBroker(ConfiguredBroker):
         }
 
     def _java_options(self) -> list[str]:
+        *options, class_path = super()._java_options()
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"
-        return [allowed, *super()._java_options()]
+        return [allowed, *options, f"{class_path}{os.pathsep}{self.classes}"]
 
 
 @dataclass(frozen=True)
@@ -146,6 +157,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 "ssl.key.location": str(client.key),
             },
             oidc.jwks_url,
+            compiled(Path(__file__).with_name("ClusterValidator.java"), folder / "classes"),
         )
         try:
             found = services.start_services(home, [broker, SchemaRegistry(home)])
@@ -154,6 +166,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         finally:
             services.down(home)
     assert processes.marked(home) == []
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    """Compile a class of the broker; return the folder of classes."""
+    folder.mkdir()
+    class_path = PROJECT / "jars" / "kafka" / "target" / "jars" / "*"
+    compiler = require_java().path.with_name("javac")
+    subprocess.run([compiler, "-cp", class_path, "-d", folder, source], check=True, timeout=240)
+    return folder
 
 
 def broker_properties(server: Certificate, client: Certificate, oidc: OidcServer) -> dict[str, str]:
@@ -166,7 +187,7 @@ def broker_properties(server: Certificate, client: Certificate, oidc: OidcServer
         f"{mtls}.truststore.location": str(client.authority),
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         f"{oauth}.sasl.jaas.config": f"{SECURITY}.OAuthBearerLoginModule required;",
-        f"{oauth}.sasl.server.callback.handler.class": f"{SECURITY}.OAuthBearerValidatorCallbackHandler",
+        f"{oauth}.sasl.server.callback.handler.class": "ClusterValidator",
         # By default, Kafka 4.1.0 checks only the form and the end of a token.
         "sasl.oauthbearer.jwt.validator.class": f"{SECURITY}.BrokerJwtValidator",
         f"{oauth}.connections.max.reauth.ms": str(REAUTHENTICATION * 1000),
@@ -272,7 +293,7 @@ def test_a_certificate_of_another_authority_is_refused(world: World, tmp_path: P
 
 
 def test_each_client_logs_in_with_tokens(world: World, spark: SparkSession, topic: str) -> None:
-    # Confluent Cloud asks for these extensions. Other brokers accept any.
+    # Confluent Cloud asks for these extensions.
     carried(spark, world.oauth(logical_cluster="lkc-1", identity_pool_id="pool-1"), topic)
     assert {request.form["scope"] for request in world.oidc.requests} == {"kafka"}
     assert {request.user_agent.startswith("Java/") for request in world.oidc.requests} == {True, False}
@@ -296,6 +317,16 @@ def test_a_token_that_the_broker_refuses_is_explained(
     assert f"the broker at {world.oauth_address} refuses the token of the client orders" in raised.value.cause
     assert problem in raised.value.cause
     assert raised.value.fields == {"server": world.oauth_address, "reason": "token"}
+
+
+def test_another_cluster_than_the_brokers_is_named(world: World, topic: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        admin.require_topic(world.oauth(logical_cluster="lkc-2", identity_pool_id="pool-1"), topic)
+    refused = (
+        f"the broker at {world.oauth_address} refuses the token of the client orders for the cluster lkc-2"
+    )
+    assert refused in raised.value.cause
+    assert raised.value.remedy.startswith("check logical_cluster, identity_pool_id and scope of kafka.oauth")
 
 
 def test_a_token_with_a_foreign_signature_is_refused(world: World, topic: str) -> None:
@@ -418,45 +449,124 @@ def test_plans_show_no_secret(world: World, spark: SparkSession, tmp_path: Path,
         assert not [secret for plan in plans for secret in secrets if secret in plan]
 
 
+@contextmanager
+def logged_in(world: World, login: str, folder: Path, topic: str) -> Iterator[tuple[Project, Settings]]:
+    """Make a project that logs in at broker and registry with tokens or a certificate; load its pipeline."""
+    files = {"file": str(world.client.certificate), "key_file": str(world.client.key)}
+    with FaultProxy(world.registry, certificate=world.server, clients=world.client.authority) as proxy:
+        if login == "tokens":
+            # A login of the JVM without a token of another test.
+            kafka, proxy.bearer = world.oauth(scope=topic), world.oidc.accepts
+            assert kafka.oauth is not None
+            way = {"oauth": kafka.oauth.model_dump(mode="json", exclude_none=True) | OAUTH_SECRET}
+        else:
+            kafka, proxy.bearer = world.mtls(), REGISTRY_TOKEN
+            way = {"token": "{{secrets/s/token}}"}
+        authority = str(world.server.authority)
+        registry = {"url": proxy.url, "ca_file": authority, "client_certificate": files, **way}
+        project = make_project(folder, world, kafka, registry)
+        pipeline = {
+            "topic": topic,
+            "view": "numbers",
+            "trigger": "1 second",
+            "starting_offsets": "earliest",
+            "consumer_group": f"{topic}-group",
+            "table_path": "/mnt/datalake/numbers",
+            "checkpoint_path": "/mnt/datalake/checkpoints/numbers",
+        }
+        (project.folder / "conf" / "pipelines" / "numbers.yaml").write_text(yaml.safe_dump(pipeline))
+        settings = load_settings(
+            "numbers",
+            {"env": "logins"},
+            secrets=lambda _scope, key: project.secrets[key],
+            conf=project.folder / "conf",
+        )
+        admin.ensure_topic(kafka, topic, 1)
+        yield project, settings
+
+
+def send(settings: Settings, text: str, *numbers: int) -> None:
+    """Register a schema, and send records of it."""
+    topic = settings.pipeline.topic
+    registry = SchemaRegistryClient.from_settings(settings.schema_registry)
+    schema_id = registry.register(f"{topic}-value", text)
+    producer = Producer(client_settings(settings.kafka))
+    for number in numbers:
+        producer.produce(topic, value=right(schema_id, number))
+    assert producer.flush(120) == 0
+
+
 @pytest.mark.slow("an ingest and its audit for each login")
 @pytest.mark.parametrize("login", ["tokens", "certificate"])
 def test_an_ingest_its_audit_and_its_consumer_group_log_in_at_broker_and_registry(
     world: World, spark: SparkSession, tmp_path: Path, topic: str, login: str
 ) -> None:
-    files = {"file": str(world.client.certificate), "key_file": str(world.client.key)}
-    with FaultProxy(world.registry, certificate=world.server, clients=world.client.authority) as proxy:
-        if login == "tokens":
-            kafka, proxy.bearer = world.oauth(), world.oidc.accepts
-            assert kafka.oauth is not None
-            way = {"oauth": kafka.oauth.model_dump(mode="json", exclude_none=True) | OAUTH_SECRET}
-        else:
-            kafka, proxy.bearer = world.mtls(), "r3gistry-token"
-            way = {"token": "{{secrets/s/token}}"}
-        authority = str(world.server.authority)
-        registry = {"url": proxy.url, "ca_file": authority, "client_certificate": files, **way}
-        project = make_project(tmp_path / "p", world, kafka, registry)
-        given = {"env": "logins", "topic": topic, "starting_offsets": "earliest"}
-        settings = load_settings(
-            "gps", given, secrets=lambda _scope, key: project.secrets[key], conf=project.folder / "conf"
-        )
-        # The table properties name columns of GPS.
-        changed = {"consumer_group": f"{topic}-group", "table_properties": {}}
-        settings = settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update=changed)})
-        schema_id = SchemaRegistryClient.from_settings(settings.schema_registry).register(
-            f"{topic}-value", SCHEMA
-        )
-        admin.ensure_topic(kafka, topic, 1)
-        producer = Producer(client_settings(kafka))
-        for number in range(3):
-            producer.produce(topic, value=right(schema_id, number))
-        assert producer.flush(120) == 0
-        await_caught_up(start_ingest(spark, settings), "availableNow")
+    with logged_in(world, login, tmp_path / "p", topic) as (_, settings):
+        send(settings, SCHEMA, 0, 1, 2)
+        query = start_ingest(spark, settings)
+        query.processAllAvailable()
+        query.stop()
         audit_ingest(spark, settings).require_ok()
-    assert create_view(spark, settings).count() == 3
-    consumer = Consumer(client_settings(kafka) | {"group.id": f"{topic}-group"})
-    (committed,) = consumer.committed([TopicPartition(topic, 0)], 60)
-    consumer.close()
+        assert create_view(spark, settings).count() == 3
+        consumer = Consumer(client_settings(settings.kafka) | {"group.id": f"{topic}-group"})
+        (committed,) = consumer.committed([TopicPartition(topic, 0)], 60)
+        consumer.close()
     assert committed.offset == 3
+
+
+@pytest.mark.slow("waits until a token has ended")
+def test_a_token_for_the_registry_is_renewed_while_an_ingest_runs(
+    world: World, spark: SparkSession, tmp_path: Path, topic: str
+) -> None:
+    world.oidc.lifetime = 10
+    with logged_in(world, "tokens", tmp_path / "p", topic) as (_, settings):
+        send(settings, SCHEMA, 0)
+        query = start_ingest(spark, settings)
+        query.processAllAvailable()
+        end = max(request.expires_at or 0 for request in world.oidc.requests)
+        wait_until(lambda: time.time() > end)
+        # The query has to ask for the schema of this record.
+        send(settings, json.dumps(json.loads(SCHEMA) | {"doc": "of later"}), 1)
+        query.processAllAvailable()
+        query.stop()
+        assert create_view(spark, settings).count() == 2
+
+
+def look_into_spark(folder: str) -> None:
+    """Print every view of an ingest; for its own process."""
+    with spark_views.shown(Path(folder), "numbers", {"env": "logins"}, _secret_of_the_environment):
+        pass
+
+
+def _secret_of_the_environment(_scope: str, key: str) -> str:
+    return os.environ[_variable(key)]
+
+
+@pytest.mark.slow("a cold driver with every log open")
+@pytest.mark.parametrize("login", ["tokens", "certificate"])
+def test_no_secret_of_a_login_is_in_plans_progress_settings_ui_and_logs_of_spark(
+    world: World, tmp_path: Path, topic: str, login: str
+) -> None:
+    probe = tmp_path / "probe"
+    with logged_in(world, login, tmp_path / "p", topic) as (project, settings):
+        send(settings, SCHEMA, 0)
+        imported = "from tests.integration.kafka.test_logins import look_into_spark"
+        code = spark_views.chatty(probe)
+        done = project.python("-c", f"{code}; {imported}; look_into_spark({str(probe)!r})")
+    (probe / "terminal.log").write_text(done.stdout + done.stderr, "utf-8")
+    shown, log = succeeded(done), (probe / "driver.log").read_text("utf-8")
+    # The views know of the login, so that they could have shown it.
+    name = "sasl.jaas.config" if login == "tokens" else "ssl.keystore.key"
+    assert f"kafka.{name}" in shown
+    assert f"{name} = [hidden]" in log
+    key = jvm_login(world.mtls())["ssl.keystore.key"].splitlines()[1:-1]
+    secrets = [
+        world.oidc.client_secret,
+        REGISTRY_TOKEN,
+        *key,
+        *world.client.key.read_text().splitlines()[1:-1],
+    ]
+    assert leaks(probe, [Secret((secret, secret)) for secret in secrets]) == []
 
 
 def _explained(frame: DataFrame) -> str:
@@ -474,19 +584,29 @@ class Project:
     secrets: Mapping[str, str]
 
     def consume(self, topic: str, *options: str) -> subprocess.CompletedProcess[str]:
-        scope = {
-            f"TOPICLAKE_SECRET_S_{key.replace('-', '_').upper()}": value
-            for key, value in self.secrets.items()
+        return self.python("-m", "workbench", "consume", topic, "-p", "env=logins", *options)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python in the project's folder."""
+        variables = {
+            "WORKBENCH_HOME": str(self.folder / "home"),
+            "PYTHONPATH": str(PROJECT),
+            "COLUMNS": "500",
         }
+        secrets = {_variable(key): value for key, value in self.secrets.items()}
         return subprocess.run(
-            [sys.executable, "-m", "workbench", "consume", topic, "-p", "env=logins", *options],
+            [sys.executable, *arguments],
             cwd=self.folder,
-            env=without_workbench() | {"WORKBENCH_HOME": str(self.folder / "home")} | scope,
+            env=without_workbench() | variables | secrets,
             capture_output=True,
             text=True,
             check=False,
             timeout=240,
         )
+
+
+def _variable(key: str) -> str:
+    return f"TOPICLAKE_SECRET_S_{key.replace('-', '_').upper()}"
 
 
 def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Mapping[str, Any]) -> Project:
@@ -507,7 +627,7 @@ def make_project(folder: Path, world: World, kafka: KafkaSettings, registry: Map
         "storage": {"source": folder.as_uri(), "mount_point": "/mnt/datalake"},
     }
     (folder / "conf" / "logins.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Project(folder, {"oauth-secret": world.oidc.client_secret, "token": "r3gistry-token"})
+    return Project(folder, {"oauth-secret": world.oidc.client_secret, "token": REGISTRY_TOKEN})
 
 
 @pytest.mark.slow("a cold driver")
@@ -527,7 +647,7 @@ def test_the_console_consumer_asks_a_registry_with_token_and_certificate(
     kafka = world.mtls()
     admin.ensure_topic(kafka, topic, 1)
     with FaultProxy(world.registry, certificate=world.server, clients=world.client.authority) as proxy:
-        proxy.bearer = "r3gistry-token"
+        proxy.bearer = REGISTRY_TOKEN
         registry = {
             "url": proxy.url,
             "ca_file": str(world.server.authority),
@@ -544,4 +664,4 @@ def test_the_console_consumer_asks_a_registry_with_token_and_certificate(
     assert re.search(
         rf"the schema registry answered 404 to https://localhost:\d+\S*/schemas/ids/{2**30}", done.stderr
     )
-    assert "r3gistry-token" not in done.stdout + done.stderr
+    assert REGISTRY_TOKEN not in done.stdout + done.stderr

@@ -4,17 +4,14 @@ import base64
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -24,7 +21,9 @@ from pyspark.sql import SparkSession
 import topiclake as tl
 from tests.services.fault_proxy import FaultProxy
 from tests.services.kafka import ConfiguredBroker
+from tests.support import spark_views
 from tests.support.environment import succeeded, without_workbench
+from tests.support.secrets import Secret, leaks
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.errors import KafkaError, SchemaRegistryError
@@ -33,7 +32,6 @@ from topiclake.ingest.start import start_ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry as RegistryClient
-from topiclake.session import local_session
 from topiclake.storage.mount import mount
 from topiclake.streaming.progress import await_caught_up
 from topiclake_examples.gps import publish_tracks
@@ -51,44 +49,8 @@ PROJECT = Path(__file__).parents[3]
 RECORDS = 993  # in data/gps_tracks.csv
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
-#: Kafka's clients print their whole configuration at INFO, Spark's source its options at DEBUG.
-CHATTY_LOG = """\
-rootLogger.level = info
-rootLogger.appenderRef.file.ref = file
-logger.source.name = org.apache.spark.sql.kafka010
-logger.source.level = debug
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {file}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
-"""
-
 
 # ---------------------------------------------------------------------------------------------- secrets
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A secret with characters that quoting gets wrong, between two cores that survive any quoting."""
-
-    cores: tuple[str, str] = field(default_factory=lambda: (secrets.token_hex(9), secrets.token_hex(9)))
-    between: str = ""
-
-    def __str__(self) -> str:
-        return self.between.join(self.cores)
-
-    @cached_property
-    def spellings(self) -> list[bytes]:
-        """Each core as it is, and as base64 writes it at each of the three places it can begin at."""
-        return [spelling for core in self.cores for spelling in (core.encode(), *_in_base64(core.encode()))]
-
-
-def _in_base64(core: bytes) -> Iterator[bytes]:
-    for before in range(3):
-        # Only characters that depend on the core alone: the neighbours reach into the first and the last.
-        first, last = -(-before * 4 // 3), (before + len(core)) * 8 // 6
-        yield base64.b64encode(b"\0" * before + core)[first:last]
 
 
 def _password() -> Secret:
@@ -114,19 +76,6 @@ def read_secret(scope: str, key: str) -> str:
 
 def _variable(key: str) -> str:
     return f"TOPICLAKE_SECRET_TOPICLAKE_{key.replace('-', '_').upper()}"
-
-
-def leaks(folder: Path, wanted: list[Secret], *, but: tuple[Path, ...] = ()) -> list[str]:
-    """Return the files below `folder` that hold a secret, or whose name does; `but` are not looked at."""
-    spellings = [spelling for secret in wanted for spelling in secret.spellings]
-    files = [file for file in folder.rglob("*") if file.is_file() and file not in but]
-    assert files, f"nothing to look at in {folder}"
-    texts = ((file, os.fsencode(file) + b"\n" + file.read_bytes()) for file in files)
-    return [
-        str(file.relative_to(folder))
-        for file, text in texts
-        if any(spelling in text for spelling in spellings)
-    ]
 
 
 # --------------------------------------------------------------------------------------------- services
@@ -387,59 +336,9 @@ def test_a_planted_secret_is_found_in_a_files_name(tmp_path: Path) -> None:
 
 
 def look_into_spark(folder: str) -> None:
-    """Run the ingest in a Spark that logs all it can, and print every view of it; for its own process."""
-    probe, tell = Path(folder), partial(print, flush=True)
-    settings = load_settings(
-        "gps",
-        {
-            "env": "azure",
-            "trigger": "1 second",
-            "table_path": "/mnt/datalake/delta/probe",
-            "checkpoint_path": "/mnt/datalake/checkpoints/probe",
-        },
-        secrets=read_secret,
-    )
-    conf = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": probe.as_uri(),
-        "spark.ui.port": "0",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.warehouse.dir": (probe / "warehouse").as_uri(),
-        "spark.local.dir": str(probe / "local"),
-    }
-    spark = local_session("probe", PROJECT / "jars", conf)
-    dbutils = DBUtils(probe, Path.cwd())
-    mount(dbutils, settings.storage)
-    query = start_ingest(spark, settings)
-    query.processAllAvailable()
-    tell("== plan of the query")
-    query.explain(extended=True)
-    tell(query.lastProgress.json)
-    for mode in ("extended", "cost", "formatted"):
-        tell(f"== {mode} plan of the source")
-        kafka_source.read_topic(spark, settings.kafka, settings.pipeline).explain(mode)
-    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
-    batch = spark.read.format("kafka").options(**options).load()
-    batch.explain("extended")
-    tell("== batch rows", batch.count())
-    for row in spark.sql("SET -v").collect() + spark.sql("SET").collect():
-        tell(row["key"], row["value"])
-    tell("== ui")
-    for page in _ui_pages(str(spark.sparkContext.uiWebUrl), str(spark.sparkContext.applicationId)):
-        tell(page)
-    query.stop()
-    tell("== refused:", _login_lost(spark, settings))
-    spark.stop()
-
-
-def _ui_pages(url: str, application: str) -> Iterator[str]:
-    paths = ["environment/", "SQL/", "StreamingQuery/", "jobs/", "stages/"]
-    paths += [f"SQL/execution/?id={number}" for number in range(3)]
-    paths += [f"api/v1/applications/{application}/{name}" for name in ("environment", "sql?details=true")]
-    for path in paths:
-        with urlopen(f"{url}/{path}", timeout=120) as answer:
-            yield f"== {path}\n{answer.read().decode()}"
+    """Print every view of an ingest, and the error of a refused login; for its own process."""
+    with spark_views.shown(Path(folder), "gps", {"env": "azure"}, read_secret) as (spark, settings):
+        spark_views.show("== refused:", _login_lost(spark, settings))
 
 
 def _login_lost(spark: Any, settings: Settings) -> str:
@@ -459,10 +358,8 @@ def _login_lost(spark: Any, settings: Settings) -> str:
 @pytest.mark.usefixtures("published")
 def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: Project) -> None:
     probe = project.folder / "probe"
-    (probe / "conf").mkdir(parents=True)
-    (probe / "conf" / "log4j2.properties").write_text(CHATTY_LOG.format(file=probe / "driver.log"))
     imported = "from tests.integration.workbench.test_secure_services import look_into_spark"
-    code = f"import os; os.environ['SPARK_CONF_DIR'] = {str(probe / 'conf')!r}"
+    code = spark_views.chatty(probe)
     done = project.python("-c", f"{code}; {imported}; look_into_spark({str(probe)!r})")
 
     # The views are there, and know of the login, so that they could have shown it.
@@ -477,9 +374,7 @@ def test_no_secret_is_in_plans_progress_settings_ui_and_logs_of_spark(project: P
     refused = next(line for line in shown.splitlines() if line.startswith("== refused:"))
     assert "the broker refuses the login; try: check the secrets kafka.username" in refused
 
-    # At DEBUG, Spark's Kafka source writes the login's user name itself, and only the password is redacted.
-    assert leaks(project.folder, list(SECRETS.values()), but=(probe / "driver.log",)) == []
-    assert leaks(probe, PASSWORDS) == []
+    assert leaks(project.folder, list(SECRETS.values())) == []
 
 
 def test_settings_and_what_is_made_of_them_show_no_secret(

@@ -140,20 +140,20 @@ def test_a_login_names_the_platforms_module(mechanism, module, is_databricks, mo
     assert found["kafka.security.protocol"] == "SASL_SSL"
     assert found["kafka.sasl.mechanism"] == mechanism
     prefix = "kafkashaded." if is_databricks else ""
-    assert found["kafka.sasl.jaas.config"] == f'{prefix}{module} required username="me" password="pw";'
+    assert found["kafka.sasl.jaas.config"] == f'{prefix}{module} required password="pw" username="me";'
 
 
 @pytest.mark.parametrize(("password", "escaped"), AWKWARD.items())
 def test_an_awkward_password_arrives_as_it_is(password, escaped):
     jaas = options(sasl(password=password))["kafka.sasl.jaas.config"]
-    quoted = jaas.partition(" password=")[2].removesuffix(";")
+    quoted = jaas.partition(" password=")[2].removesuffix(' username="me";')
     assert quoted == f'"{escaped}"'
     assert unquoted(quoted) == password
 
 
 def test_an_awkward_user_arrives_as_it_is():
     jaas = options(sasl(username='a" password="b'))["kafka.sasl.jaas.config"]
-    quoted = jaas.partition(" username=")[2].removesuffix(' password="pw";')
+    quoted = jaas.partition(" username=")[2].removesuffix(";")
     assert unquoted(quoted) == 'a" password="b'
 
 

@@ -90,7 +90,7 @@ def test_client_credentials_have_the_names_of_both_clients():
     assert of_spark(kafka) == {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "OAUTHBEARER",
-        "kafka.sasl.jaas.config": f'{SECURITY}.OAuthBearerLoginModule required clientId="orders" '
+        "kafka.sasl.jaas.config": f'{SECURITY}.OAuthBearerLoginModule required password="" clientId="orders" '
         r'clientSecret="hunter2\"\\" scope="api://kafka/.default";',
         "kafka.sasl.login.callback.handler.class": f"{SECURITY}.OAuthBearerLoginCallbackHandler",
         "kafka.sasl.oauthbearer.token.endpoint.url": OAUTH["token_url"],
