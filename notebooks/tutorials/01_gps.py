@@ -87,7 +87,7 @@ display(spark.createDataFrame(list(columns), "column STRING, article STRING, top
 # DBTITLE 1,Recorded positions
 from topiclake_examples.gps import recorded_positions
 
-positions = recorded_positions(spark, "../../data/gps_tracks.csv").cache()
+positions = recorded_positions(spark, "../../data/gps_tracks.csv")
 published = positions.count()
 display(positions)
 

@@ -146,7 +146,7 @@ parts = stream.selectExpr(
 with contextlib.redirect_stdout(io.StringIO()) as printed:
     console = parts.writeStream.format("console").trigger(availableNow=True).start()
     console.awaitTermination()
-assert console.lastProgress["numInputRows"] == sent
+assert console.lastProgress.numInputRows == sent
 
 # COMMAND ----------
 

@@ -1,7 +1,8 @@
-"""Runs notebooks as Databricks would: `python databricks_stand_in.py <project> [address of Spark Connect]`.
+"""Runs notebooks as Databricks would: `python databricks_stand_in.py <project> [<address> <runtime>]`.
 
-Standard input: [[notebook, parameters], …]. With an address this is serverless compute: a session of Spark
-Connect, without a JVM, mounts, and variables of ours in the environment. Else it is a cluster.
+Standard input: [[notebook, parameters], …]. With the address of a Spark Connect server there are no JVM, no
+mounts, and no variables of ours in the environment, as on serverless compute, whose runtime is such as
+`client.5.0`, and on a cluster with standard access. Else it is a cluster with dedicated access.
 There is no workbench here, not even for those who import it, and dbutils has only documented names. Prints a
 JSON object: each notebook's exit value and how much it displayed. Mounts are noted only: what Databricks does
 with /mnt is its own business, so a path below it is nowhere. A project without jars gets no Spark.
@@ -263,9 +264,9 @@ def cluster(project: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def serverless(address: str) -> Iterator[Any]:
+def connected(address: str, runtime: str) -> Iterator[Any]:
     """A client of Spark Connect, which has no JVM."""
-    os.environ["DATABRICKS_RUNTIME_VERSION"] = "client.5.0"
+    os.environ["DATABRICKS_RUNTIME_VERSION"] = runtime
     assert not [name for name in os.environ if name.startswith(("WORKBENCH_", "TOPICLAKE_"))]
     from pyspark.sql import SparkSession
 
@@ -279,11 +280,11 @@ def serverless(address: str) -> Iterator[Any]:
 
 def main() -> None:
     sys.meta_path[:] = map(WithoutWorkbench, sys.meta_path)
-    project, address = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
+    project, *connection = sys.argv[1:]
     asked = json.load(sys.stdin)
-    with serverless(address) if address else cluster(project) as spark:
+    with connected(*connection) if connection else cluster(Path(project)) as spark:
         results = {
-            name: run(project / "notebooks" / name, given, spark, has_mounts=not address)
+            name: run(Path(project, "notebooks", name), given, spark, has_mounts=not connection)
             for name, given in asked
         }
     assert not [name for name in sys.modules if name.partition(".")[0] == "workbench"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.notebooks import databricks_stand_in
-from tests.support.databricks import OF_A_DATABASE, run_notebooks
+from tests.support.databricks import OF_A_DATABASE, SERVERLESS, run_notebooks
 from tests.support.environment import succeeded
 
 PROJECT = Path(__file__).parents[2]
@@ -176,26 +175,18 @@ def test_each_notebook_runs_where_there_is_no_workbench(embedded, warm_jvm, proj
     check_results(done, "stand-in")
 
 
-@pytest.fixture
-def schema(spark) -> Iterator[str]:
-    """A schema of the server's catalog, in the place of `main.topiclake`."""
-    spark.sql("CREATE SCHEMA serverless")
-    yield "serverless"
-    spark.sql("DROP SCHEMA serverless CASCADE")
-
-
 @pytest.mark.thorough("the same notebooks as on a cluster")
 @pytest.mark.slow("all notebooks")
 @pytest.mark.timeout(1200)
 def test_each_notebook_runs_on_serverless_compute(
-    embedded, connect_server, project, schema, tmp_path
+    embedded, connect_server, project, catalog_schema, tmp_path
 ) -> None:
     """Tables and files are where conf/databricks.yaml has them: in a catalog and in a volume."""
     _, addresses = embedded
-    places = f"table: {schema}.newest\ncheckpoint_path: /mnt/datalake/checkpoints/newest\n"
+    places = f"table: {catalog_schema}.newest\ncheckpoint_path: /mnt/datalake/checkpoints/newest\n"
     (project / "conf" / "pipelines" / "newest.yaml").write_text(NEWEST + places)
     file = project / "conf" / "databricks.yaml"
-    environment = yaml.safe_load(file.read_text().replace("main.topiclake.", f"{schema}."))
+    environment = yaml.safe_load(file.read_text().replace("main.topiclake.", f"{catalog_schema}."))
     environment["kafka"] = {"bootstrap_servers": addresses.kafka_bootstrap_servers}
     environment["schema_registry"] = {"url": addresses.schema_registry_url, "new_id_seconds": 0}
     # A volume is not mounted, either.
@@ -205,7 +196,7 @@ def test_each_notebook_runs_on_serverless_compute(
         (name, {key: value for key, value in given.items() if not key.endswith("_path")})
         for name, given in notebooks("serverless", tmp_path)
     ]
-    done = run_notebooks(project, asked, {}, connect_server.url)
+    done = run_notebooks(project, asked, {}, connect_server.url, SERVERLESS)
     check_results(done, "serverless")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import topiclake as tl
-from tests.support.databricks import OF_A_DATABASE, run_notebooks
+from tests.support.databricks import OF_A_DATABASE, STANDARD, name_services, run_notebooks
 from tests.support.environment import succeeded
 from tests.support.shop_topics import KEYS, plain_rows, view_rows
 from topiclake.errors import ConfigError, DatabaseError
@@ -36,10 +36,10 @@ def rows(spark, settings, table):
 
 
 @pytest.mark.thorough("the library has its tests of changes, and the database is no part of a pipeline")
-@pytest.mark.slow("starts PostgreSQL and Kafka Connect, and runs two notebooks")
+@pytest.mark.slow("starts PostgreSQL and Kafka Connect, and runs three notebooks")
 @pytest.mark.timeout(1200)
 def test_the_tables_of_the_notebooks_are_those_of_the_database(
-    services, project, spark, warm_jvm, monkeypatch
+    services, project, spark, warm_jvm, connect_server, tmp_path, monkeypatch
 ) -> None:
     home, addresses = services
     variables = addresses.environment() | warm_jvm.environment()
@@ -50,14 +50,29 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
     assert {name for name, _ in asked} == OF_A_DATABASE
     for name, value in addresses.environment().items():
         monkeypatch.setenv(name, value)
-    settings = tl.load_settings("shop", {}, conf=project / "conf")
-    history = tl.load_settings("shop_customers", {}, conf=project / "conf")
     conninfo = Postgres(home).conninfo(home.load().ports)
-    results = json.loads(succeeded(run_notebooks(project, asked, variables)).splitlines()[-1])
-    shown = json.loads(results["cdc_orders.py"]["exit"])
+    check_tables(run_notebooks(project, asked, variables), spark, project, conninfo)
+    with pytest.raises(DatabaseError) as refused:
+        await_published(conninfo, slot="other")
+    assert refused.value.fields["reason"] == "missing"
+
+    # The same changes into other tables, with standard access.
+    name_services(project, addresses, tmp_path / "connected")
+    for name in addresses.environment():
+        monkeypatch.delenv(name)
+    done = run_notebooks(project, asked[1:], {}, connect_server.url, STANDARD)
+    check_tables(done, spark, project, conninfo)
+
+
+def check_tables(done, spark, project, conninfo) -> None:
+    """Compare what `cdc_orders` wrote into the tables of a project with the database."""
+    result = json.loads(succeeded(done).splitlines()[-1])["cdc_orders.py"]
+    shown = json.loads(result["exit"])
     assert (shown["shop"]["quarantined"], shown["shop_customers"]["quarantined"]) == ({}, {})
     assert shown["versions"] > 1
-    assert results["cdc_orders.py"]["displayed"] == 4
+    assert result["displayed"] == 4
+    settings = tl.load_settings("shop", {}, conf=project / "conf")
+    history = tl.load_settings("shop_customers", {}, conf=project / "conf")
     for table in TABLES:
         expected = plain_rows(shop_rows(conninfo, table))
         assert rows(spark, settings, table) == expected, table
@@ -65,9 +80,6 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
     current = sorted(view_rows(versions), key=lambda row: row["id"])
     assert current == plain_rows(shop_rows(conninfo, "customers"))
     assert "level" in current[0]
-    with pytest.raises(DatabaseError) as refused:
-        await_published(conninfo, slot="other")
-    assert refused.value.fields["reason"] == "missing"
 
 
 def test_a_missing_database_is_named_with_the_command_that_starts_one(monkeypatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databricks import run_notebooks
+from tests.support.databricks import STANDARD, name_services, run_notebooks
 from tests.support.environment import succeeded
 from tests.support.tutorials import figures, shorten
 
@@ -27,6 +27,19 @@ def test_a_tutorial_runs_where_there_is_no_workbench(tutorial, embedded, project
     variables = embedded[1].environment() | warm_jvm.environment()
     notebook = f"tutorials/{tutorial}.py"
     done = run_notebooks(project, [(notebook, {"env": "local"})], variables)
+    assert json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"]
+
+
+@pytest.mark.thorough("each tutorial takes a minute")
+@pytest.mark.slow("a tutorial")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("tutorial", [*TUTORIALS, WITH_A_STORE])
+def test_a_tutorial_runs_with_standard_access(tutorial, embedded, connect_server, project, tmp_path) -> None:
+    """Serverless compute has no interval as trigger, which the tutorials show."""
+    name_services(project, embedded[1], tmp_path / "lake")
+    notebook = f"tutorials/{tutorial}.py"
+    given = {"env": "local"} | ({"trips": "2000"} if tutorial == WITH_A_STORE else {})
+    done = run_notebooks(project, [(notebook, given)], {}, connect_server.url, STANDARD)
     assert json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"]
 
 

@@ -59,7 +59,7 @@ def start_console(
             f"most_rows is {most_rows}", f"pass most_rows={MOST_ROWS}", parameter="most_rows", found=most_rows
         )
     stream = rows.writeStream.queryName(name).outputMode(output_mode)
-    return queries.triggered(stream.foreachBatch(partial(_print, name, most_rows)), trigger).start()
+    return queries.started(queries.triggered(stream.foreachBatch(partial(_print, name, most_rows)), trigger))
 
 
 def _print(name: str, most_rows: int, batch: DataFrame, batch_id: int) -> None:

@@ -136,7 +136,7 @@ def start(
             checkpoint.is_interrupted(spark, location) if is_interrupted is None else is_interrupted
         ):
             _finish_interrupted(stream)
-        query = _started(triggered(stream, settings.pipeline.trigger))
+        query = started(triggered(stream, settings.pipeline.trigger))
     renewal.follow(partial(progress.has_ended, query), spark, settings.storage)
     return query
 
@@ -171,7 +171,7 @@ def triggered(stream: DataStreamWriter, trigger: str) -> DataStreamWriter:
     return stream.trigger(processingTime=trigger)
 
 
-def _started(stream: DataStreamWriter) -> StreamingQuery:
+def started(stream: DataStreamWriter) -> StreamingQuery:
     """Start a query, and start it again if its Python worker was too slow to start."""
     tries = Retrying(retry=retry_if_exception(_was_too_slow), stop=stop_after_attempt(_STARTS), reraise=True)
     return tries(stream.start)
@@ -188,7 +188,7 @@ def _finish_interrupted(stream: DataStreamWriter) -> None:
     its lag before it has read Kafka's end offsets. The batch is committed then, so the next start continues.
     """
     # With a Spark version that has the fix, `availableNow` would read the whole backlog here.
-    query = _started(stream.trigger(once=True))
+    query = started(stream.trigger(once=True))
     try:
         progress.await_caught_up(query, "availableNow")
     except IngestError as error:

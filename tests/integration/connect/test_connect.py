@@ -31,14 +31,6 @@ def numbers(connected, tmp_path):
     return Numbers(connected, tmp_path)
 
 
-@pytest.fixture
-def catalog_schema(spark):
-    """A schema for tables by name."""
-    spark.sql("CREATE SCHEMA connected")
-    yield "connected"
-    spark.sql("DROP SCHEMA connected CASCADE")
-
-
 def documented(text):
     """Return the schema of `right` with a documentation, so that the registry gives it another id."""
     return json.dumps(json.loads(SCHEMA) | {"doc": text})
@@ -59,9 +51,6 @@ def commits_of(spark, path):
     ]
 
 
-@pytest.mark.thorough(
-    "Spark waits ten seconds for the Python worker of a query, which a busy machine exceeds"
-)
 @pytest.mark.slow("two clients, and a Python worker for each query")
 def test_the_ingest_on_spark_connect_has_each_record_in_one_place_also_after_a_crash(
     numbers, connect_server, spark, catalog_schema
