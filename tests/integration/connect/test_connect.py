@@ -182,7 +182,8 @@ def test_an_ingest_of_changes_on_spark_connect_applies_each_once_also_after_a_cr
     assert [count["quarantined"] for count in counts] == [1, 0]
 
 
-@pytest.mark.slow("a Spark Connect server starts for this file")
+@pytest.mark.thorough("a repeated batch of an ingest on the same server is in make test")
+@pytest.mark.slow("two clients, and two tables of changes")
 def test_a_repeated_append_and_a_repeated_merge_change_nothing_on_spark_connect(
     tmp_path, connect_server, spark
 ):

@@ -113,6 +113,7 @@ def test_each_batch_is_an_event_with_its_offsets_schemas_and_the_versions_it_mad
     assert not batch_counts.has_subscribers()
 
 
+@pytest.mark.thorough("events of a pipeline that appends are in make test")
 def test_a_batch_of_changes_is_an_event_with_the_version_of_its_merge(traced, catalog_schema):
     schema_id = traced.register("a")
     name = f"{catalog_schema}.numbers"

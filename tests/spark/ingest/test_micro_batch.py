@@ -560,7 +560,10 @@ def test_records_of_older_versions_are_late_once_for_each_start(spark, target, r
     assert asked(registry, "/schemas/ids/") == 0
 
 
-@pytest.mark.parametrize("commit", [1, 2])
+@pytest.mark.parametrize(
+    "commit",
+    [1, pytest.param(2, marks=pytest.mark.thorough("both commits are there, as in a repeated batch"))],
+)
 def test_a_crash_between_the_commits_of_older_versions_doubles_nothing(
     spark, target, many, kafka_records, crashed, commit
 ):
