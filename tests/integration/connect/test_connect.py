@@ -14,8 +14,10 @@ from topiclake.delta import table as delta
 from topiclake.delta import table_commits
 from topiclake.formats.avro.diagnosis import has_free_items
 from topiclake.kafka.admin import ensure_topic
+from topiclake.monitoring.store import Store
 from topiclake.schema_registry.wire_format import frame
 from topiclake.session import AVRO_LIMITS
+from workbench.dashboard.snapshot import overview
 
 INGEST = """
 query = tl.start_ingest(spark, settings)
@@ -89,6 +91,25 @@ except DecodeError as error:
 """
     done = connect_server.run(failing, settings=numbers.settings(mode="FAILFAST"))
     assert done.stdout.split() == ["1", "0", "bad_magic"]
+
+
+@pytest.mark.thorough("the dashboard's reports on the same server")
+def test_the_reports_of_a_query_on_spark_connect_have_its_lag_and_its_end(numbers, connect_server, tmp_path):
+    numbers.topic("a")
+    numbers.send("a", right(numbers.register("a"), 0), b"no Avro")
+    file = tmp_path / "reports.db"
+    watched = (
+        f"monitor = tl.monitor_queries(spark, {str(file)!r})\n{INGEST}tl.stop_monitoring(spark, monitor)\n"
+    )
+    done = connect_server.run(watched, settings=numbers.settings())
+    assert "on Spark Connect, counts of rows are missing" in done.stderr
+    store = Store(file)
+    (query,) = overview(store)
+    store.close()
+    assert (query["state"], query["lag_records"], query["lag_seconds"]) == ("ended", 0, 0.0)
+    # Spark counts a record for each job that reads it.
+    assert query["rows"] > 2
+    assert (query["written"], query["quarantined"]) == (None, {})
 
 
 @pytest.mark.thorough("further pipelines on the same server")
