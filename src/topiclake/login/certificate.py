@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -74,6 +76,8 @@ def _chain(own: Certificate, certificates: list[Certificate]) -> list[Certificat
 
 def tls_context(ca_file: str | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
     """Return TLS with these authorities, else those of the environment, and with the client's certificate."""
+    if ca_file is None and certificate is None:
+        return _context_of_environment(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     context = ssl.create_default_context(cafile=ca_file) if ca_file else httpx.create_ssl_context()
     if certificate is None:
         return context
@@ -91,6 +95,12 @@ def tls_context(ca_file: str | None, certificate: ClientCertificate | None) -> s
         file.write_bytes(certificate.chain.encode() + encrypted)
         context.load_cert_chain(file, password=password)
     return context
+
+
+@lru_cache(maxsize=1)
+def _context_of_environment(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return TLS with the authorities of the environment, which each start would read again (25 ms)."""
+    return httpx.create_ssl_context()
 
 
 def _read(settings: CertificateSettings) -> tuple[Any, list[Certificate]]:

@@ -100,3 +100,15 @@ def test_a_context_of_tls_leaves_no_file(certificate, tmp_path, monkeypatch):
     found = read(file=certificate.certificate, key_file=certificate.key)
     tls_context(str(certificate.authority), found)
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_the_authorities_of_the_environment_are_read_once_until_it_changes(certificate, monkeypatch):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    context = tls_context(None, None)
+    assert tls_context(None, None) is context
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.authority))
+    other = tls_context(None, None)
+    assert other is not context
+    assert len(other.get_ca_certs()) == 1
+    # A certificate of a client belongs to one login.
+    assert tls_context(str(certificate.authority), None) is not tls_context(str(certificate.authority), None)
