@@ -1,7 +1,7 @@
 """Python imports this at its start: a run numbers its functions for the JVM as no other run does.
 
-Each Python numbers them from 0. The JVM that runs share tells the running one which numbers nobody uses any
-more, and those may be of an earlier run.
+Each Python numbers them from 0. The JVM that runs share sends the number of a function that it has dropped to
+the running Python, also if the function was of an earlier run.
 """
 
 import time
