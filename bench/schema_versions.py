@@ -21,7 +21,6 @@ from pathlib import Path
 
 import click
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F
 from rich.table import Table
 
@@ -30,7 +29,8 @@ from bench.gps_ingest import values
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
-from topiclake.kafka import client as kafka_client
+from topiclake.kafka.admin import ensure_topic
+from topiclake.kafka.client import client_settings
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import tracks as gps_tracks
 
@@ -66,14 +66,12 @@ def load(versions: int, folder: Path) -> Settings:
 def preload(settings: Settings, versions: int, records: int) -> None:
     """Register the versions, and fill the topic."""
     topic = settings.pipeline.topic
-    client = kafka_client.client_settings(settings.kafka)
-    (created,) = AdminClient(client).create_topics([NewTopic(topic, 1)]).values()
-    created.result()
+    ensure_topic(settings.kafka, topic, 1)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     fields = range(MOST_VERSIONS - versions, MOST_VERSIONS)
     ids = [registry.register(f"{topic}-value", schema(number)) for number in fields]
     tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
-    producer = Producer(client)
+    producer = Producer(client_settings(settings.kafka))
     old, new = values([ids[0]], tracks, records), values([ids[-1]], tracks, records)
     for number, (of_oldest, of_newest) in enumerate(zip(old, new, strict=True)):
         value, version = (of_oldest, fields[0]) if number % OLD == 0 else (of_newest, fields[-1])
