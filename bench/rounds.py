@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from workbench.services.service import Addresses
 
 PROJECT = Path(__file__).resolve().parent.parent
-console = Console()
+#: In a pipe, rich would cut the names of the sides at 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 #: The output of one run of a side (bench/drain.py).
 Run = dict[str, Any]
