@@ -2,8 +2,9 @@
 
 Preloads the topics and drains them in batches with the same number of records of each topic, each side in a
 separate process, in rounds. `floor` decodes with `from_avro` alone and appends the rows of each topic in
-foreachBatch, as many commits side by side as the ingest makes. Prints the median seconds of a batch (Spark's
-`triggerExecution`), and the ratio to the floor with its spread. Not counted: the first batch, which creates
+foreachBatch, as many commits side by side as the ingest makes. `floor+id` has Delta's transaction id in each
+commit, without which a repeated batch would double its rows. Prints the median seconds of a batch (Spark's
+`triggerExecution`), and the ratio to `floor+id` with its spread. Not counted: the first batch, which creates
 the tables.
 
     python -m bench.topics --topics 100 --records 50 --batches 3
@@ -43,7 +44,8 @@ from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import tracks as gps_tracks
 
-SIDES = ("floor", "topiclake")
+FLOOR, WITH_ID = "floor", "floor+id"
+SIDES = (FLOOR, WITH_ID, "topiclake")
 
 
 def names(topics: int) -> list[str]:
@@ -82,18 +84,18 @@ def preload(settings: Settings, records: int) -> None:
     producer.flush()
 
 
-def floor(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    """Drain with Spark and Delta alone: no registry, no check of a record, no transaction id."""
+def floor(spark: SparkSession, settings: Settings, has_id: bool) -> StreamingQuery:
+    """Drain with Spark and Delta alone: no registry, no check of a record."""
     options = kafka_source.reader_options(settings.kafka, settings.pipeline)
     records = spark.readStream.format("kafka").options(**options).load()
-    writer = records.writeStream.foreachBatch(partial(_append, settings))
+    writer = records.writeStream.foreachBatch(partial(_append, settings, has_id))
     checkpoint = settings.pipeline.checkpoint_path
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
 
 
-def _append(settings: Settings, records: DataFrame, _: int) -> None:
+def _append(settings: Settings, has_id: bool, records: DataFrame, batch_id: int) -> None:
     """Append the rows of each topic, side by side; Kafka is read once."""
     payload = F.expr("substring(value, 6, length(value) - 5)")
     event = from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
@@ -102,7 +104,8 @@ def _append(settings: Settings, records: DataFrame, _: int) -> None:
 
     def append(topic: str) -> None:
         of_topic = rows.where(F.col("topic") == topic).select("event.*", "_kafka")
-        of_topic.write.format("delta").mode("append").save(_table(settings, topic))
+        ids = {"txnAppId": topic, "txnVersion": str(batch_id)} if has_id else {}
+        of_topic.write.format("delta").mode("append").options(**ids).save(_table(settings, topic))
 
     with ThreadPoolExecutor(MAX_THREADS) as threads:
         # Each call copies Spark's local properties, which threads must not share.
@@ -124,7 +127,7 @@ def drain(side: str, topics: int, records: int, folder: Path) -> None:
     spark = start_spark(side)
     settings = load(topics, records, folder)
     started = time.monotonic()
-    query = floor(spark, settings) if side == "floor" else topiclake(spark, settings)
+    query = topiclake(spark, settings) if side == "topiclake" else floor(spark, settings, side == WITH_ID)
     seconds = time.monotonic() - started
     tables = [spark.read.format("delta").load(_table(settings, topic)) for topic in settings.pipeline.topics]
     rows = [table.agg(F.count("*"), F.sum("_kafka.offset")).collect()[0] for table in tables]
@@ -153,11 +156,11 @@ def report(results: dict[str, list[Run]], topics: int, records: int) -> None:
         side: [statistics.median(run["batches"][1:]) for run in runs] for side, runs in results.items()
     }
     table = Table(title=f"{topics} topics, {records} records of each in a batch")
-    for column in ("", "first batch, s", "later batches, s (min – max)", "ratio to the floor (min – max)"):
+    for column in ("", "first batch, s", "later batches, s (min – max)", f"ratio to {WITH_ID} (min – max)"):
         table.add_column(column, justify="right" if column else "left")
     for side, runs in results.items():
         first = statistics.median(run["batches"][0] for run in runs)
-        ratios = [own / other for own, other in zip(medians[side], medians["floor"], strict=True)]
+        ratios = [own / other for own, other in zip(medians[side], medians[WITH_ID], strict=True)]
         later = [seconds for run in runs for seconds in run["batches"][1:]]
         table.add_row(side, f"{first:.1f}", spread(later), spread(ratios))
     console.print(table)

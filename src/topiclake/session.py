@@ -131,8 +131,9 @@ def spark_conf() -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": options,
         "spark.executor.extraJavaOptions": options,
-        # Delta spreads its own state over 50 tasks by default: two seconds a batch on two cores.
-        "spark.databricks.delta.snapshotPartitions": str(min(cores, 8)),
+        # Delta computes its state before each commit with a transaction id, by default in 50 tasks: two
+        # seconds a batch. Each task costs more than the state of thousands of files.
+        "spark.databricks.delta.snapshotPartitions": str(min(cores, 2)),
         "spark.sql.shuffle.partitions": str(cores),
         # A micro-batch needs more compiled classes than Spark's default of 100. Each batch would compile its
         # classes again, and run them before the JVM has optimized them.
