@@ -68,8 +68,11 @@ RESUME_SECONDS = 10.0
 #: of the driver.
 MAX_THREADS = min(8, 2 * (os.cpu_count() or 1))
 
-#: The number of records of a partition of a batch in memory, about. Each topic has a task for each partition.
+#: The number of records of a partition of a batch in memory, about. Each topic reads all of them.
 _PARTITION_RECORDS = 100_000
+
+#: The number of records of a topic for a task, about. The first task writes a file also without rows.
+_TASK_RECORDS = 10_000
 
 #: Texts of errors that end the batch for all topics: a bad record in mode FAILFAST, a stop of the query.
 _ENDS = (FAILFAST, "SPARK_JOB_CANCELLED", "InterruptedException")
@@ -165,11 +168,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
     partitions = math.ceil(sum(sizes.values()) / _PARTITION_RECORDS)
     records = records.coalesce(max(parallel_tasks(spark), partitions))
-    largest_first = sorted(ready, key=lambda topic: -sizes[topic])
-    with (
-        cached(records),
-        _side_by_side(topics, records, largest_first, batch_id, owners) as written,
-    ):
+    with cached(records), _side_by_side(topics, records, sizes, batch_id, owners) as written:
         for topic, reason in failing.items():
             _pause(spark, topics, topic, batch_id, new[topic], reason)
         for topic, error in written:
@@ -183,9 +182,15 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
 
 @contextmanager
 def _side_by_side(
-    topics: Topics, records: DataFrame, names: Iterable[str], batch_id: int, owners: Mapping[str, list[str]]
+    topics: Topics,
+    records: DataFrame,
+    sizes: Mapping[str, int],
+    batch_id: int,
+    owners: Mapping[str, list[str]],
 ) -> Iterator[Iterator[tuple[str, Exception | None]]]:
     """Write topics of a batch side by side, and return each that is done with the error that affects only it.
+
+    The largest topic is first; `sizes` has the number of records of each.
 
     After another error, also of the caller, topics that have not begun are not written. No thread runs when
     the error is raised.
@@ -196,10 +201,10 @@ def _side_by_side(
             running = {
                 threads.submit(
                     inheritable_thread_target(records.sparkSession)(
-                        partial(_write_topic, topics, records, topic, batch_id, owners)
+                        partial(_write_topic, topics, records, topic, size, batch_id, owners)
                     )
                 ): topic
-                for topic in names
+                for topic, size in sorted(sizes.items(), key=lambda each: -each[1])
             }
             yield ((running[done], done.result()) for done in as_completed(running))
         finally:
@@ -207,12 +212,18 @@ def _side_by_side(
 
 
 def _write_topic(
-    topics: Topics, records: DataFrame, topic: str, batch_id: int, owners: Mapping[str, list[str]]
+    topics: Topics,
+    records: DataFrame,
+    topic: str,
+    size: int,
+    batch_id: int,
+    owners: Mapping[str, list[str]],
 ) -> Exception | None:
-    """Write a topic's part of a batch, and return the error that affects only this topic."""
+    """Write the `size` records of a topic in a batch, and return the error that affects only this topic."""
     try:
         _require_own_table(topics, topic, owners)
-        _write_batch(topics.target(topic), records.where(F.col("topic") == topic), batch_id)
+        of_topic = records.where(F.col("topic") == topic).coalesce(math.ceil(size / _TASK_RECORDS))
+        _write_batch(topics.target(topic), of_topic, batch_id)
     except Exception as error:
         if not _affects_one_topic(error):
             raise

@@ -124,6 +124,9 @@ class World:
         log = self.folder / "tables" / f"{self.prefix}-{name}" / "_delta_log"
         return sum('"operation":"WRITE"' in commit.read_text() for commit in log.glob("*.json"))
 
+    def files(self, name):
+        return len(list((self.folder / "tables" / f"{self.prefix}-{name}").glob("*.parquet")))
+
     def paused(self):
         found = paused_topics.paused(self.spark, f"{self.folder}/checkpoint_paused")
         return {topic.removeprefix(f"{self.prefix}-"): ranges for topic, ranges in found.items()}
@@ -157,6 +160,8 @@ def test_a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing(world, embedde
     subjects = Counter(request.path.split("/")[-2] for request in proxy.requests if "?" not in request.path)
     assert subjects == {f"{world.prefix}-a-value": 1, f"{world.prefix}-b-value": 1}
     assert [world.writes(name) for name in ("a", "b", "c")] == [1, 1, 0]
+    # Of both partitions of a topic, and no empty one.
+    assert [world.files(name) for name in ("a", "b", "c")] == [1, 1, 0]
 
 
 @pytest.mark.thorough("a further list of topics")
