@@ -11,8 +11,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.host.java import SHORT_LIVED
-
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -28,7 +26,6 @@ class KilledProgram:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=PROJECT,
-                env={"JDK_JAVA_OPTIONS": SHORT_LIVED} | os.environ,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
