@@ -6,7 +6,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,12 +16,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 
-from bench.gps_ingest import CONNECT, SIDES, cpu_seconds, load, warm_up
+from bench.gps_ingest import CONNECT, SIDES, TUNED, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
 from tests.support.connect import ConnectServer
 from topiclake import session
 from topiclake.config.settings import Settings
 from topiclake.ingest import start as ingest
+from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import progress
@@ -38,7 +41,9 @@ print(json.dumps({"seconds": time.monotonic() - started, "batches": batch_second
 ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
 
 
-def article(spark: SparkSession, settings: Settings) -> StreamingQuery:
+def article(
+    spark: SparkSession, settings: Settings, consumer: Mapping[str, str] = MappingProxyType({})
+) -> StreamingQuery:
     """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
     folder, topic = settings.storage.source, settings.pipeline.topic
     limit = settings.pipeline.max_offsets_per_trigger
@@ -49,6 +54,7 @@ def article(spark: SparkSession, settings: Settings) -> StreamingQuery:
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .options(**({} if limit is None else {"maxOffsetsPerTrigger": str(limit)}))
+        .options(**consumer)
         .load()
     )
     payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
@@ -66,6 +72,13 @@ def article(spark: SparkSession, settings: Settings) -> StreamingQuery:
     )
     query.awaitTermination()
     return query
+
+
+def tuned_article(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    """Drain as the article does, with our settings of the consumer."""
+    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
+    consumer = {name: value for name, value in options.items() if name.startswith("kafka.")}
+    return article(spark, settings, consumer)
 
 
 def six_columns(spark: SparkSession, settings: Settings) -> StreamingQuery:
@@ -101,7 +114,7 @@ def start_spark(side: str) -> SparkSession:
         # All of them, for the seconds of each batch.
         "spark.sql.streaming.numRecentProgressUpdates": "1000000",
     }
-    if side == "article":
+    if side in ("article", TUNED):
         conf = {key: value for key, value in session.spark_conf().items() if key in ARTICLE_CONF}
         jars = ",".join(str(jar) for jar in sorted(PROJECT.glob("jars/spark/target/jars/*.jar")))
         builder = SparkSession.builder.master("local[*]").config(map=conf | quiet | {"spark.jars": jars})
@@ -123,7 +136,7 @@ def drain(side: str, spark: SparkSession, server: ConnectServer | None, settings
     """Drain a topic; return the seconds of all batches together, and of each."""
     if server is not None:
         return dict(json.loads(server.run(CLIENT, settings=settings).stdout.splitlines()[-1]))
-    code = {"article": article, "topiclake": six_columns}.get(side, topiclake)
+    code = {"article": article, TUNED: tuned_article, "topiclake": six_columns}.get(side, topiclake)
     started = time.monotonic()
     query = code(spark, settings)
     return {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}
