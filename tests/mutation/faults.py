@@ -415,8 +415,8 @@ FAULTS = (
     Fault(
         "a batch of several topics reads Kafka once",
         "ingest/multi_topic",
-        "        cached(records),\n",
-        "",
+        "    with cached(records), _side_by_side(",
+        "    with _side_by_side(",
         _TOPICS,
         "a_batch_reads_kafka_once_and_an_idle_topic_costs_nothing",
     ),
