@@ -3,7 +3,7 @@
 Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4). A second topic has the same
 records by three schema ids in turn. Drains them in rounds, each side in a separate process. Prints rows/s,
 CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
-`article+consumer` is the article's code with the consumer's settings of conf/base.yaml.
+`tuned article` is the article's code with the consumer's settings of conf/base.yaml.
 `topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
 `connect+_kafka` runs on a Spark Connect server, whose batches a Python process writes.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
@@ -46,7 +46,7 @@ SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
 WARM_UP_RECORDS = 500_000
 #: The article's code with our settings of the consumer.
-TUNED = "article+consumer"
+TUNED = "tuned article"
 #: The ingest on a Spark Connect server.
 CONNECT = "connect+_kafka"
 #: The topic of each side.
