@@ -44,8 +44,8 @@ from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import tracks as gps_tracks
 
-FLOOR, WITH_ID = "floor", "floor+id"
-SIDES = (FLOOR, WITH_ID, "topiclake")
+WITH_ID = "floor+id"
+SIDES = ("floor", WITH_ID, "topiclake")
 
 
 def names(topics: int) -> list[str]:
