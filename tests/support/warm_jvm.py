@@ -27,7 +27,7 @@ class WarmJvm:
     Args:
         folder: Where Spark keeps its files.
         project: The project, for its jars.
-        variables: Of the environment, on top of this process's.
+        variables: Of the environment, on top of this process's. Each run has their `PYTHONPATH`.
         more: Settings of Spark, such as its master.
     """
 
@@ -38,6 +38,7 @@ class WarmJvm:
         variables: Mapping[str, str],
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._python_path = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         conf = local_conf(project / "jars") | quiet_conf(folder) | dict(more)
         with pytest.MonkeyPatch.context() as environment:
             # A time zone in which nobody's times would be right by chance.
@@ -63,7 +64,7 @@ class WarmJvm:
             left.get().stop()
         forget_tables(self._gateway.jvm)
         found = (str(self._gateway.java_parameters.port), self._gateway.java_parameters.auth_token)
-        modules = [str(Path(__file__).with_name("shared_jvm")), os.environ.get("PYTHONPATH", "")]
+        modules = [str(Path(__file__).with_name("shared_jvm")), self._python_path]
         return dict(zip(SUBMITTED_VARIABLES, found, strict=True)) | {
             # Spark's Python workers need the packages of this Python.
             "PYSPARK_PYTHON": sys.executable,
