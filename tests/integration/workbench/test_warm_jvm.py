@@ -1,5 +1,6 @@
 """The JVM that runs of tests share: its calls of Python functions reach the run that uses it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.environment import succeeded, without_workbench
+from tests.support.warm_jvm import WarmJvm
 
 PROJECT = Path(__file__).parents[3]
 SESSION = f"""
@@ -65,3 +67,12 @@ def test_an_object_of_an_earlier_run_takes_no_function_of_a_later_one_along(warm
 
     run(HOLD)
     assert run(DROP) == "None"
+
+
+@pytest.mark.thorough("the tests' own JVM, no claim")
+def test_a_run_has_the_modules_that_the_jvm_was_started_with(tmp_path) -> None:
+    """`make faults` would run the tests of a planted fault with modules that have none."""
+    jvm = WarmJvm(tmp_path, PROJECT, {"PYTHONPATH": "/copy"})
+    _, *modules = jvm.environment()["PYTHONPATH"].split(os.pathsep)
+    jvm.stop()
+    assert modules == ["/copy"]
