@@ -19,7 +19,7 @@ FLOORS = [
     {"schema_registry", "kafka", "storage", "delta"},
     {"login"},
     {"config", "session"},
-    {"errors", "reasons", "local_frame"},
+    {"errors", "reasons", "local_frame", "threads"},
 ]
 WORKBENCH_FLOORS = [
     {"commands"},

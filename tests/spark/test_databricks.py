@@ -58,7 +58,7 @@ def test_the_target_keeps_the_paths_of_the_configuration(settings):
     )
 
 
-def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
+def test_the_ingest_asks_for_the_shaded_login(spark, settings, monkeypatch):
     """start_ingest up to the stream itself; from there on it needs a broker."""
     asked = {}
 
@@ -75,13 +75,14 @@ def test_the_ingest_asks_for_the_shaded_login(settings, monkeypatch):
     monkeypatch.setattr(ingest.targets.Target, "require_locations", lambda *_: None)
     monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
+    monkeypatch.setattr(ingest.lost_offsets, "topic_ids", lambda *_: {})
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "require_redaction", lambda _: None)
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))
     with pytest.raises(StartedError):
-        ingest.start_ingest(None, settings)
+        ingest.start_ingest(spark, settings)
     assert asked["kafka.sasl.jaas.config"] == (
         "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
         'password="password of s" username="user of s";'

@@ -107,8 +107,8 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     base_target, pipeline = targets.target(settings, transform), settings.pipeline
     topics = Topics.from_settings(settings, base_target) if pipeline.has_table_for_each else None
     with storage_errors(settings.storage, base_target.checkpoint):
-        seen_topics = lost_offsets.seen_topics(spark, base_target.checkpoint) if topics is not None else set()
-    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=seen_topics)
+        known = lost_offsets.topic_ids(spark, base_target.checkpoint) if topics is not None else {}
+    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
     require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, base_target.table, base_target.quarantine)

@@ -36,6 +36,7 @@ from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
 from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
+from topiclake.threads import both
 
 
 def start_ingest(
@@ -72,8 +73,6 @@ def start_ingest(
     """
     queries.require_trigger(settings.pipeline.trigger)
     target = targets.target(settings, transform)
-    if not settings.pipeline.has_table_for_each:
-        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=settings.pipeline.wait_for_topic)
     require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, target.table, target.quarantine)
@@ -98,22 +97,24 @@ def _start(
 ) -> StreamingQuery:
     topics = Topics.from_settings(settings, target) if settings.pipeline.has_table_for_each else None
     with storage_errors(settings.storage, target.checkpoint):
-        before = checkpoint.progress(spark, target.checkpoint)
+        before, ids = both(
+            spark,
+            partial(checkpoint.progress, spark, target.checkpoint),
+            partial(lost_offsets.topic_ids, spark, target.checkpoint),
+        )
     checkpoint.cache_progress(target.checkpoint, target.start, before)
     position = before.position or {}
-    if topics is not None:
-        waits, seen_topics = (
-            settings.pipeline.wait_for_topic,
-            lost_offsets.seen_topics(spark, target.checkpoint),
-        )
-        kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=seen_topics)
+    waits, known = settings.pipeline.wait_for_topic, ids if topics is not None else {}
+    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     table_topics = TableTopics(spark, settings, target, topics)
     if before.position is None:
         table_topics.require_same()
     settings = StartCheck(spark, settings, target, before, topics).run()
     # This check precedes the creation of the table. The checkpoint may be in another store than the table.
     with storage_errors(settings.storage, target.checkpoint):
-        new_ids = dict(lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position))
+        new_ids = dict(
+            lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position, ids)
+        )
     if before.position is not None:
         # The check of lost offsets comes first, since its error names the ranges.
         table_topics.require_same()

@@ -6,11 +6,9 @@ start. If they agree, it has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from typing import TypeVar
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -34,12 +32,7 @@ from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets, Progress
-
-#: Number of topics whose tables are read in parallel.
-_MAX_THREADS = 8
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+from topiclake.threads import side_by_side
 
 
 @dataclass(frozen=True)
@@ -101,7 +94,7 @@ class StartCheck:
         topics = self.settings.pipeline.topics
         if self.topics is not None:
             topics = tuple(topic for topic in sorted(position) if self.settings.pipeline.reads(topic))
-        _in_threads(partial(self._compare, position), topics)
+        side_by_side(self.spark, (partial(self._compare, position, topic) for topic in topics))
 
     def _compare(self, position: Offsets, topic: str) -> None:
         """Compare the newest batch of a topic in the checkpoint with the one in the table."""
@@ -181,7 +174,8 @@ class StartCheck:
         else:
             broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, self.settings.pipeline, [])
             topics = sorted(broker_offsets.offsets)
-        contents = [content for content in _in_threads(self._content, topics) if content is not None]
+        found = side_by_side(self.spark, (partial(self._content, topic) for topic in topics))
+        contents = [content for content in found if content is not None]
         pipeline = self.settings.pipeline
         if not contents:
             return self.settings
@@ -334,11 +328,6 @@ def _explains_rows(commits: Commits) -> bool:
     """
     has_offsets = [batch_offsets.OFFSETS in commit.metadata for commit in commits.valid]
     return commits.is_complete and bool(has_offsets) and all(has_offsets)
-
-
-def _in_threads(function: Callable[[_In], _Out], values: Iterable[_In]) -> list[_Out]:
-    with ThreadPoolExecutor(_MAX_THREADS) as threads:
-        return list(threads.map(function, values))
 
 
 def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Resumption:

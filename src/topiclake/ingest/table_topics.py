@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
@@ -24,9 +23,7 @@ from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.targets import TOPIC_PROPERTY, Target, topic_property
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.storage.failures import storage_errors
-
-#: Number of tables that are read in parallel.
-_MAX_THREADS = 8
+from topiclake.threads import side_by_side
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,8 @@ class TableTopics:
                 return None
             return topic, (target, json.loads(properties.get(TOPIC_PROPERTY, "{}")))
 
-        with ThreadPoolExecutor(_MAX_THREADS) as threads:
-            return dict(found for found in threads.map(of_table, self.ids) if found is not None)
+        tables = side_by_side(self.spark, (partial(of_table, topic) for topic in self.ids))
+        return dict(found for found in tables if found is not None)
 
     def _storage_errors(self) -> AbstractContextManager[None]:
         return storage_errors(self.settings.storage, self.target.table)

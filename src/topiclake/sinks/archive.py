@@ -210,7 +210,8 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     parquet_folder.require_own(spark, settings.storage, table, checkpoint_path, key="table_path")
     with storage_errors(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
-        new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position)
+        ids = lost_offsets.topic_ids(spark, checkpoint_path)
+        new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position, ids)
     # An unavailable registry is an error at the start, where a user waits. A running stream waits for it.
     schemas.plain_keys()
     static_schemas = StaticSchemas(spark, schemas.waiting(settings.schema_registry))

@@ -109,7 +109,11 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def check_lost_offsets(
-    spark: SparkSession, settings: Settings, path: str, position: Offsets | None
+    spark: SparkSession,
+    settings: Settings,
+    path: str,
+    position: Offsets | None,
+    ids: Mapping[str, str],
 ) -> NewIds:
     """Look for lost offsets before a query starts.
 
@@ -118,6 +122,7 @@ def check_lost_offsets(
         settings: The configuration.
         path: Resolved location of the checkpoint.
         position: The next offsets of the checkpoint; None before the first start.
+        ids: The `topic_ids` of the checkpoint.
 
     Returns:
         The ids of topics that the checkpoint does not know, or knows by another id. The caller passes them to
@@ -130,7 +135,6 @@ def check_lost_offsets(
             topics, the next batch pauses a topic that is deleted or has lost old records.
         ConfigError: `assign`, or the offsets by partition, name other partitions than the topic has.
     """
-    ids = _ids(spark, path)
     losses, broker_offsets = _find(settings, position, ids)
     if settings.pipeline.has_table_for_each:
         losses = [lost for lost in losses if settings.pipeline.reads(lost.topic) and lost.why not in PAUSE]
@@ -152,14 +156,15 @@ def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
     except (PySparkException, Py4JError):
         # Hadoop's committers share a folder, and the first one to end removes it. Spark's files in the
         # checkpoint decide which of the starts continues.
-        stored_ids = _ids(spark, path)
+        stored_ids = topic_ids(spark, path)
         if any(stored_ids.get(topic) != topic_id for topic, topic_id in new.items()):
             raise
 
 
-def seen_topics(spark: SparkSession, path: str) -> set[str]:
-    """Return the topics that existed at an earlier start of the query whose checkpoint is at `path`."""
-    return set(_ids(spark, path))
+def topic_ids(spark: SparkSession, path: str) -> dict[str, str]:
+    """Return by topic its id at the last start with it, as the checkpoint at `path` has noted it."""
+    rows = checkpoint_notes.read(spark, path, "topics", _IDS)
+    return {row["topic"]: row["topic_id"] for row in sorted(rows, key=lambda row: row["found_at"])}
 
 
 def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
@@ -238,7 +243,7 @@ def batch_losses(client: Mapping[str, Any], ranges: Ranges) -> list[LostRange]:
 
 def find(spark: SparkSession, settings: Settings, path: str) -> list[LostRange]:
     """Return the ranges that the next start would not find in Kafka."""
-    return _find(settings, checkpoint.position(spark, path), _ids(spark, path))[0]
+    return _find(settings, checkpoint.position(spark, path), topic_ids(spark, path))[0]
 
 
 def _find(
@@ -305,12 +310,6 @@ def note_losses(spark: SparkSession, name: str, path: str, losses: Sequence[Lost
         (lost.topic, lost.partition, lost.first, lost.after, lost.why, lost.topic_id, now) for lost in losses
     ]
     checkpoint_notes.append(spark, path, "lost", rows, _LOST)
-
-
-def _ids(spark: SparkSession, path: str) -> dict[str, str]:
-    """Return the ids of the topics at the last start, by topic."""
-    rows = checkpoint_notes.read(spark, path, "topics", _IDS)
-    return {row["topic"]: row["topic_id"] for row in sorted(rows, key=lambda row: row["found_at"])}
 
 
 def _now() -> datetime:

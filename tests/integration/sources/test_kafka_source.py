@@ -114,9 +114,9 @@ class World:
         settings = self.settings(**given)
         path = settings.pipeline.checkpoint_path
         position = checkpoint.position(self.spark, path)
-        lost_offsets.save_topic_ids(
-            self.spark, lost_offsets.check_lost_offsets(self.spark, settings, path, position), path
-        )
+        ids = lost_offsets.topic_ids(self.spark, path)
+        new_ids = lost_offsets.check_lost_offsets(self.spark, settings, path, position, ids)
+        lost_offsets.save_topic_ids(self.spark, new_ids, path)
         return self.drain(**given)
 
     def rows(self):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -26,14 +26,13 @@ from topiclake.reasons import UNKNOWN_SCHEMA_ID
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, progress
+from topiclake.threads import side_by_side
 
 _LOG = logging.getLogger(__name__)
 #: Interval at which a running query checks whether a schema has become known (s).
 EVERY_SECONDS = 60
 #: Number of unknown schemas that are checked, at most; those of the most records come first.
 _MOST = 100
-#: Number of topics that are checked in parallel.
-_MAX_THREADS = 8
 
 
 @dataclass
@@ -130,9 +129,7 @@ def _check_topics(
             _replay(spark, states[topic])
 
     with _problems_logged(f"pipeline {settings.name}"):
-        topics = _topics(spark, settings)
-        with ThreadPoolExecutor(_MAX_THREADS) as threads:
-            list(threads.map(check, topics))
+        side_by_side(spark, (partial(check, topic) for topic in _topics(spark, settings)))
 
 
 @contextmanager
