@@ -57,21 +57,9 @@ class Commits:
 def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
     """Return the newest `limit` commits of the table at `table`; without `limit`, all commits."""
     history = catalog.history(spark, table, limit)
-    is_relevant = (
-        (F.col("version") == 0)
-        | (F.col("operation") == _RESTORE)
-        | F.get_json_object("userMetadata", "$.batch_id").isNotNull()
-    )
-    parameters = F.col("operationParameters")
-    columns = (
-        "version",
-        "operation",
-        "userMetadata",
-        parameters["version"].alias("to_version"),
-        parameters["timestamp"].alias("to_time"),
-    )
-    # Sorted here, since Spark would execute a job for it.
-    rows = sorted(history.where(is_relevant).select(*columns).collect(), key=itemgetter(0), reverse=True)
+    columns = ("version", "operation", "operationParameters", "userMetadata")
+    # Sorted and filtered here: Spark would execute a job, and compile the condition at each start.
+    rows = sorted(history.select(*columns).collect(), key=itemgetter(0), reverse=True)
     is_complete = bool(rows) and rows[-1]["version"] == 0
     return Commits(tuple(_valid(history, rows)), is_complete)
 
@@ -101,17 +89,25 @@ def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:
             continue
         if row["operation"] == _RESTORE:
             newest_valid = _restored_version(history, row)
-        elif row["userMetadata"] is not None:
-            metadata = json.loads(row["userMetadata"])
-            if isinstance(metadata, dict) and "writer" in metadata:
-                yield Commit(row["version"], metadata)
+        elif metadata := _of_batch(row["userMetadata"]):
+            yield Commit(row["version"], metadata)
+
+
+def _of_batch(text: str | None) -> dict[str, Any] | None:
+    """Return the metadata of a batch's commit; None for another commit, whose text may be anything."""
+    try:
+        metadata = json.loads(text or "null")
+    except ValueError:
+        return None
+    return metadata if isinstance(metadata, dict) and {"writer", "batch_id"} <= metadata.keys() else None
 
 
 def _restored_version(history: DataFrame, row: Any) -> float:  # noqa: ANN401 (a Row has no types)
     """Return the version that a RESTORE went back to. Delta notes that version, or the requested time."""
-    if row["to_version"] is not None:
-        return int(row["to_version"])
+    parameters = row["operationParameters"]
+    if parameters.get("version") is not None:
+        return int(parameters["version"])
     # A RESTORE by time selects the newest version that is not later.
-    until = history.where(F.col("timestamp") <= F.lit(row["to_time"]).cast("timestamp"))
+    until = history.where(F.col("timestamp") <= F.lit(parameters["timestamp"]).cast("timestamp"))
     version = until.agg(F.max("version")).collect()[0][0]
     return -1 if version is None else int(version)
