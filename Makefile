@@ -134,7 +134,7 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
 
-torture: setup  ## kill an ingest 32 times while records flow, and seven further kinds 8 times each; seven writers on one table (about two hours)
+torture: setup  ## kill an ingest 32 times while records flow, and eight further kinds 8 times each; seven writers on one table (about two hours)
 	$(PY) -m bench.torture --records $(RECORDS) --kills $(KILLS)
 	$(PY) -m bench.torture_kinds --kills $(KIND_KILLS)
 	$(PY) -m bench.writers --seconds $(WRITE_SECONDS) --one-process

@@ -1,8 +1,8 @@
-"""Kill ingests of seven kinds again and again, while others change what surrounds them.
+"""Kill ingests of eight kinds again and again, while others change what surrounds them.
 
 The kinds are plain Avro whose versions come and go in the registry, decoded keys, and JSON Schema. Others are
-two topics of which one has no subject for a while, and a table that others alter. The last two are a
-configuration that changes, and a checkpoint that is lost.
+two topics and twenty topics of which one has no subject for a while, and a table that others alter. The last
+two are a configuration that changes, and a checkpoint that is lost.
 
 Each record's place and value follows from its number, so the tables are compared with an oracle after each
 kill. No record of a done batch is missing, and none exists twice or has another value. The audit must say the
@@ -45,8 +45,10 @@ from topiclake.schema_registry.wire_format import frame
 from topiclake.streaming import checkpoint
 
 PARTITIONS = 2
-#: Records between two kills.
+#: Records between two kills, in all topics of a kind together.
 RECORDS = 800
+#: Topics of the kind with the most.
+TOPICS = 20
 #: At which a batch of each kind is cut; every batch has records for the quarantine.
 STEPS = ("before table", "after table", "before quarantine", "after quarantine", "before Spark's commit file")
 
@@ -227,28 +229,30 @@ class Keys(Kind):
         return [*super().columns(), "_key"]
 
 
-class TwoTopics(Kind):
-    """Two topics with a table each; the second gets its subject after some kills."""
+class SeveralTopics(Kind):
+    """Topics with a table each; the last one gets its subject after some kills."""
 
     kills = 0
 
     def create(self) -> None:
-        """Create both topics, and the subject of the first."""
+        """Create the topics, and the subjects of all but the last."""
+        *others, last = self.topics
         for topic in self.topics:
             kafka_admin.ensure_topic(self.settings.kafka, topic, PARTITIONS)
-        self.register(self.topics[0])
-        # The second topic's values name the same schema: an id is of a schema, not of a subject.
-        self.schema_ids[self.topics[1]] = self.schema_ids[self.topics[0]]
+        for topic in others:
+            self.register(topic)
+        # The last topic's values name the same schema: an id is of a schema, not of a subject.
+        self.schema_ids[last] = self.schema_ids[others[0]]
 
     def meddle(self, spark: SparkSession, chance: random.Random) -> None:
-        """Register the second subject, late."""
+        """Register the last subject, late."""
         self.kills += 1
         if self.kills == 4:
             self.before_end()
 
     def before_end(self) -> None:
-        """Register the second subject."""
-        self.register(self.topics[1])
+        """Register the last subject."""
+        self.register(self.topics[-1])
 
 
 class JsonSchema(Kind):
@@ -322,10 +326,16 @@ class LostCheckpoint(Kind):
             shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
 
 
+def several(*topics: str) -> tuple[type[Kind], Columns]:
+    """Return the kind of a pipeline of these topics."""
+    return SeveralTopics, {"topic": ",".join(topics), "table_path": "/mnt/datalake/{topic}"}
+
+
 KINDS: Mapping[str, tuple[type[Kind], Columns]] = {
     "plain Avro": (PlainAvro, {"avro_form": "plain"}),
     "keys": (Keys, {"key": "avro"}),
-    "two topics": (TwoTopics, {"topic": "several-a,several-b", "table_path": "/mnt/datalake/{topic}"}),
+    "two topics": several("several-a", "several-b"),
+    "twenty topics": several(*(f"twenty-{number:02d}" for number in range(TOPICS))),
     "JSON Schema": (JsonSchema, {"value_format": "json_schema"}),
     "altered table": (AlteredTable, {}),
     "changed configuration": (ChangedConfiguration, {}),
@@ -412,7 +422,7 @@ def check_records(spark: SparkSession, kind: Kind, step: str) -> None:
 def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: random.Random) -> None:
     """Send, kill, look, meddle; at the end drain, and look at everything."""
     for number in range(1, kills + 1):
-        kind.send(RECORDS)
+        kind.send(RECORDS // len(kind.topics))
         # At a step it dies in its first batch; at random moments it gets on.
         moment = chance.choice([*["random"] * len(STEPS), *STEPS])
         ingest = Ingest(kind.folder, kind.settings)
@@ -423,7 +433,7 @@ def torture(spark: SparkSession, kind: Kind, name: str, kills: int, chance: rand
         check_records(spark, kind, f"{name}, kill {number} of {kills}, {moment}")
         kind.meddle(spark, chance)
     kind.before_end()
-    for count in (RECORDS, 2):
+    for count in (RECORDS // len(kind.topics), 2):
         # Paused topics are resumed with the next records.
         kind.send(count)
         Ingest(kind.folder, kind.settings).drain()
