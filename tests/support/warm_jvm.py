@@ -18,6 +18,9 @@ from tests.support.environment import quiet_conf
 from topiclake.session import local_conf
 from workbench.kernel.session import SUBMITTED_VARIABLES, prepare_environment
 
+#: In a time zone other than UTC, Delta would compute the state of a table once more after each commit.
+_UNVERIFIED = {"spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled": "false"}
+
 
 class WarmJvm:
     """A JVM as spark-submit starts one; each run has a Spark context of its own in it.
@@ -39,7 +42,7 @@ class WarmJvm:
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._python_path = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-        conf = local_conf(project / "jars") | quiet_conf(folder) | dict(more)
+        conf = local_conf(project / "jars") | quiet_conf(folder) | _UNVERIFIED | dict(more)
         with pytest.MonkeyPatch.context() as environment:
             # A time zone in which nobody's times would be right by chance.
             for name, value in ({"TZ": "America/New_York"} | dict(variables)).items():
