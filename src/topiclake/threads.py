@@ -20,7 +20,7 @@ _Second = TypeVar("_Second")
 def side_by_side(spark: SparkSession, calls: Iterable[Callable[[], _Result]]) -> list[_Result]:
     """Return the results of calls in their order, or raise the error of the first call that fails.
 
-    All calls have ended then.
+    Then each call has ended, or never begins.
     """
     # Each call has a copy of the properties, since threads cannot share them.
     targets = [inheritable_thread_target(spark)(call) for call in calls]
