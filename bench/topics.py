@@ -75,7 +75,8 @@ def preload(settings: Settings, records: int) -> None:
         created.result()
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
-    producer = Producer(client)
+    # Room for all records, which are sent without a pause.
+    producer = Producer(client | {"queue.buffering.max.messages": 10_000_000})
     for topic in topics:
         schema_id = registry.register(f"{topic}-value", json.dumps(gps_tracks.GPS_SCHEMA | {"doc": topic}))
         for value in values([schema_id], tracks, records):
