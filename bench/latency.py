@@ -26,13 +26,13 @@ import click
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 from bench.drain import batch_seconds, start_spark
 from bench.gps_ingest import values
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from bench.topics import gps_event
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.ingest.start import start_ingest
@@ -84,9 +84,7 @@ def floor(spark: SparkSession, settings: Settings) -> StreamingQuery:
 
 
 def _append(table: str, records: DataFrame, batch_id: int) -> None:
-    payload = F.expr("substring(value, 6, length(value) - 5)")
-    event = from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
-    rows = records.select(event, F.struct("partition", "offset", "timestamp").alias("_kafka"))
+    rows = records.select(gps_event(), F.struct("partition", "offset", "timestamp").alias("_kafka"))
     ids = {"txnAppId": "latency", "txnVersion": str(batch_id)}
     rows.select("event.*", "_kafka").write.format("delta").mode("append").options(**ids).save(table)
 
@@ -107,15 +105,17 @@ def read(side: str, folder: Path) -> None:
 
 
 def latencies(spark: SparkSession, table: Path, since_ms: int) -> Run:
-    """Return the quantiles of the seconds of all records since a time, and the number of all records."""
+    """Return the quantiles of the seconds of records since a time, and how many rows and records exist."""
     rows = spark.read.format("delta").load(str(table))
     files = local_frame(spark, list(commit_times(table).items()), "file_name STRING, committed DOUBLE")
     sent = F.unix_millis("_kafka.timestamp") / 1000
-    timed = rows.select("_metadata.file_name", sent.alias("sent")).join(F.broadcast(files), "file_name")
+    columns = ("_metadata.file_name", "_kafka.partition", "_kafka.offset", sent.alias("sent"))
+    timed = rows.select(*columns).join(F.broadcast(files), "file_name")
     counted = F.col("sent") >= since_ms / 1000
     quantiles = F.percentile(F.when(counted, F.col("committed") - F.col("sent")), [0.5, 0.99, 1.0])
-    (found,) = timed.agg(F.count("*").alias("records"), quantiles.alias("quantiles")).collect()
-    return {"records": found["records"], "quantiles": list(found["quantiles"])}
+    records = F.count_distinct("partition", "offset")
+    ((rows_in_all, different, found),) = timed.agg(F.count("*"), records, quantiles).collect()
+    return {"rows": rows_in_all, "records": different, "quantiles": list(found)}
 
 
 def commit_times(table: Path) -> dict[str, float]:
@@ -169,8 +169,9 @@ def measure(side: str, home: Path, rate: int, seconds: float) -> Run:
         if reader.returncode:
             raise _failed(side, errors)
     run = dict(json.loads(output.splitlines()[-1]))
-    if run["records"] != sent:
-        raise click.ClickException(f"{side}: {sent:,} records were sent, and {run['records']:,} arrived")
+    if (run["rows"], run["records"]) != (sent, sent):
+        found = f"the table has {run['rows']:,} rows of {run['records']:,} records"
+        raise click.ClickException(f"{side}: {sent:,} records were sent, and {found}")
     return run
 
 

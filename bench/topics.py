@@ -27,7 +27,7 @@ import click
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
@@ -96,12 +96,16 @@ def floor(spark: SparkSession, settings: Settings, has_id: bool) -> StreamingQue
     return query
 
 
+def gps_event() -> Column:
+    """Return the column `event` of a record of GPS, which `from_avro` alone decodes."""
+    payload = F.expr("substring(value, 6, length(value) - 5)")
+    return from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
+
+
 def _append(settings: Settings, has_id: bool, records: DataFrame, batch_id: int) -> None:
     """Append the rows of each topic, side by side; Kafka is read once."""
-    payload = F.expr("substring(value, 6, length(value) - 5)")
-    event = from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
     cached = records.coalesce(os.cpu_count() or 2).persist()
-    rows = cached.select("topic", event, F.struct("partition", "offset").alias("_kafka"))
+    rows = cached.select("topic", gps_event(), F.struct("partition", "offset").alias("_kafka"))
 
     def append(topic: str) -> None:
         of_topic = rows.where(F.col("topic") == topic).select("event.*", "_kafka")
