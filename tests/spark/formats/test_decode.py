@@ -3,11 +3,14 @@ import copy
 import io
 import json
 import random
+import re
 from functools import reduce
+from pathlib import Path
 
 import fastavro
 import pytest
 from pyspark.errors import SparkRuntimeException
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
@@ -19,8 +22,16 @@ from topiclake.schema_registry import wire_format
 from topiclake.schema_registry.registry import SubjectVersion
 from topiclake.schema_registry.wire_format import frame
 from topiclake.sources.layout import Layout
-from topiclake.sources.registered_rows import as_rows, decode, fail_on_bad_record, valid_rows
+from topiclake.sources.registered_rows import (
+    as_rows,
+    count_records,
+    decode,
+    fail_on_bad_record,
+    valid_rows,
+)
 from topiclake.streaming.failure import query_failure
+
+PAGE = Path(__file__).parents[3] / "docs" / "decoding.md"
 
 
 def version(schema_id, schema, number=1):
@@ -92,6 +103,11 @@ def events(records, versions):
     """The rows of the table in the order of their offsets, without where they came from."""
     rows = table_rows(records, versions).orderBy("_kafka.offset")
     return [tuple(row) for row in rows.drop("_kafka").collect()]
+
+
+def node_names(plan):
+    """Return the names of a plan's nodes, from the top."""
+    return re.findall(r"^(?: *\+- |(?=[A-Z]))(?:\*\(\d+\) )?(\w+)", plan, re.M)
 
 
 def plan(rows):
@@ -375,6 +391,17 @@ def test_each_schema_is_decoded_once_in_the_plan(kafka_records, fails, with_key)
         as_rows(fail_on_bad_record(records, known, layout) if fails else records, known, layout)
     )
     assert plan(rows).count("from_avro(") == len(VERSIONS) * (2 if with_key else 1)
+
+
+def test_the_page_about_decoding_has_the_nodes_of_the_plan(kafka_records):
+    known, layout = codecs(VERSIONS), Layout()
+    records = kafka_records([None]).observe(Observation(), count_records(layout))
+    rows = valid_rows(as_rows(decode(records, known, layout), known, layout))
+    nodes = node_names(plan(rows.observe(Observation(), F.count("*"))))
+    section = PAGE.read_text("utf-8").partition("## The plan of a micro-batch")[2]
+    _, *documented, _ = node_names(section.split("```")[1])
+    # The records of this test are not from Kafka.
+    assert [*documented, "Scan"] == nodes
 
 
 def test_versions_that_differ_in_texts_alone_share_a_branch_of_the_plan(kafka_records, avro_bytes):
