@@ -127,8 +127,12 @@ def start_spark(side: str) -> SparkSession:
 
 
 def batch_seconds(query: StreamingQuery) -> list[float]:
-    """Return how long each batch with records took."""
-    progresses = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    """Return how long each batch with records took; Spark counts none of those that are read by range."""
+    progresses = [
+        progress
+        for progress in query.recentProgress
+        if any(source["startOffset"] != source["endOffset"] for source in progress["sources"])
+    ]
     return [progress["durationMs"]["triggerExecution"] / 1000 for progress in progresses]
 
 
