@@ -12,6 +12,7 @@ from topiclake.formats.codec import Codecs
 from topiclake.ingest import start as ingest
 from topiclake.ingest import targets
 from topiclake.ingest.batch_schemas import BatchSchemas
+from topiclake.ingest.start_state import StartState
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.source import RECORD_SCHEMA
 from topiclake.sources.table_snapshot import TableSnapshot
@@ -73,9 +74,9 @@ def test_the_ingest_asks_for_the_shaded_login(spark, settings, monkeypatch):
     monkeypatch.setattr(ingest.kafka_source, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka_admin, "require_topics", lambda *_, **__: None)
     monkeypatch.setattr(ingest.targets.Target, "require_locations", lambda *_: None)
-    monkeypatch.setattr(ingest.checkpoint, "progress", lambda *_: Progress(NONE, NONE, None))
+    state = StartState(Progress(NONE, NONE, None), {}, None, None)
+    monkeypatch.setattr(ingest.start_state, "read", lambda *_: state)
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
-    monkeypatch.setattr(ingest.lost_offsets, "topic_ids", lambda *_: {})
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
     monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "require_redaction", lambda _: None)

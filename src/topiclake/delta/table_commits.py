@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.delta import catalog
+from topiclake.delta import table as delta
 
 _RESTORE = "RESTORE"
 #: Commits that are read first, since an old table's whole history takes seconds.
@@ -64,22 +66,33 @@ def read(spark: SparkSession, table: str, limit: int | None = None) -> Commits:
     return Commits(tuple(_valid(history, rows)), is_complete)
 
 
-def newest_of(spark: SparkSession, table: str, writer: str) -> tuple[Commit | None, bool]:
+def newest(spark: SparkSession, table: str) -> Commits | None:
+    """Return the newest commits of the table at `table`, or None if the table does not exist."""
+    try:
+        return read(spark, table, _NEWEST)
+    except AnalysisException:
+        # Delta has one error for a table that does not exist, and for one of another format.
+        if delta.is_table(spark, table):
+            raise
+        return None
+
+
+def newest_of(spark: SparkSession, table: str, writer: str, commits: Commits) -> tuple[Commit | None, bool]:
     """Return the newest commit of a writer, and whether a missing one was never made.
 
     Args:
         spark: The session.
         table: Location of the table.
         writer: The writer's name.
+        commits: The `newest` commits of the table. All commits are read if these are not enough.
 
     Returns:
         The commit, or None if the history does not have it. False if the commit may have been cleaned up.
     """
-    for limit in (_NEWEST, None):
-        commits = read(spark, table, limit)
-        if commit := commits.newest_of(writer):
-            return commit, True
-    return None, commits.is_complete
+    if commits.newest_of(writer) is None and not commits.is_complete:
+        commits = read(spark, table)
+    commit = commits.newest_of(writer)
+    return commit, commit is not None or commits.is_complete
 
 
 def _valid(history: DataFrame, rows: list[Any]) -> Iterator[Commit]:

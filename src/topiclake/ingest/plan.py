@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
-from topiclake.ingest import targets
+from topiclake.ingest import start_state, targets
 from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.planned_ranges import PlannedRange, planned_ranges, read_sample
 from topiclake.ingest.planned_tables import PlannedTable, planned_table
@@ -21,7 +21,7 @@ from topiclake.kafka import offsets as kafka_offsets
 from topiclake.local_frame import local_frame
 from topiclake.session import require_avro_limits, require_redaction
 from topiclake.storage.failures import storage_errors
-from topiclake.streaming import checkpoint, lost_offsets
+from topiclake.streaming import lost_offsets
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,18 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     """
     base_target, pipeline = targets.target(settings, transform), settings.pipeline
     topics = Topics.from_settings(settings, base_target) if pipeline.has_table_for_each else None
-    with storage_errors(settings.storage, base_target.checkpoint):
-        known = lost_offsets.topic_ids(spark, base_target.checkpoint) if topics is not None else {}
+    state = start_state.read(spark, settings, base_target)
+    before, known = state.progress, state.topic_ids if topics is not None else {}
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
     require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, base_target.table, base_target.quarantine)
     base_target.require_locations(spark, settings)
-    with storage_errors(settings.storage, base_target.checkpoint):
-        before = checkpoint.progress(spark, base_target.checkpoint)
     table_topics = TableTopics(spark, settings, base_target, topics)
     if before.position is None:
         table_topics.require_same()
     if pipeline.resume is None:
-        StartCheck(spark, settings, base_target, before, topics).run()
+        StartCheck(spark, settings, base_target, state, topics).run()
     if topics is None and pipeline.fail_on_data_loss:
         with storage_errors(settings.storage, base_target.checkpoint):
             if loss := lost_offsets.describe_loss(spark, settings, base_target.checkpoint):

@@ -15,7 +15,14 @@ from topiclake.delta import log_store
 from topiclake.delta import table as delta
 from topiclake.errors import require_extra
 from topiclake.formats.declared import DeclaredFormat
-from topiclake.ingest import change_batch, declared_batch, multi_topic, registered_batch, targets
+from topiclake.ingest import (
+    change_batch,
+    declared_batch,
+    multi_topic,
+    registered_batch,
+    start_state,
+    targets,
+)
 from topiclake.ingest.batch_schemas import BatchSchemas, BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
 from topiclake.ingest.multi_topic import Topics
@@ -36,7 +43,6 @@ from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
 from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
-from topiclake.threads import both
 
 
 def start_ingest(
@@ -96,28 +102,28 @@ def _start(
     transform: Function | None,
 ) -> StreamingQuery:
     topics = Topics.from_settings(settings, target) if settings.pipeline.has_table_for_each else None
-    with storage_errors(settings.storage, target.checkpoint):
-        before, ids = both(
-            spark,
-            partial(checkpoint.progress, spark, target.checkpoint),
-            partial(lost_offsets.topic_ids, spark, target.checkpoint),
-        )
+    state = start_state.read(spark, settings, target)
+    before = state.progress
     checkpoint.cache_progress(target.checkpoint, target.start, before)
     position = before.position or {}
-    waits, known = settings.pipeline.wait_for_topic, ids if topics is not None else {}
+    waits, known = settings.pipeline.wait_for_topic, state.topic_ids if topics is not None else {}
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     table_topics = TableTopics(spark, settings, target, topics)
     if before.position is None:
         table_topics.require_same()
-    settings = StartCheck(spark, settings, target, before, topics).run()
+    settings = StartCheck(spark, settings, target, state, topics).run()
     # This check precedes the creation of the table. The checkpoint may be in another store than the table.
     with storage_errors(settings.storage, target.checkpoint):
         new_ids = dict(
-            lost_offsets.check_lost_offsets(spark, settings, target.checkpoint, before.position, ids)
+            lost_offsets.check_lost_offsets(
+                spark, settings, target.checkpoint, before.position, state.topic_ids
+            )
         )
     if before.position is not None:
         # The check of lost offsets comes first, since its error names the ranges.
         table_topics.require_same()
+        # The check of a new checkpoint may have written into the table.
+        target = replace(target, snapshot=state.snapshot)
     topics = None if topics is None else replace(topics, ids=table_topics.ids)
     is_new = bool(new_ids) and before.position is None
     for hook in hooks:
@@ -230,7 +236,7 @@ def _prepared(
 ) -> Target:
     """Create the table if it does not exist, also for an empty topic; return the target with its state."""
     with storage_errors(settings.storage, target.table):
-        snapshot = read_snapshot(spark, target.table)
+        snapshot = target.snapshot or read_snapshot(spark, target.table)
         prepared = replace(target, is_new=snapshot is None, snapshot=snapshot or NO_TABLE)
         schemas = BatchSchemas(prepared, before_table)
         schemas.source.require_usable(schemas.current(spark))

@@ -24,6 +24,7 @@ from topiclake.ingest import resume_table, targets
 from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.paused_topics import Span, mark_resumed, paused, spans_by_partition
 from topiclake.ingest.resume_table import Resumption, TableContent
+from topiclake.ingest.start_state import StartState
 from topiclake.ingest.targets import Target
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
@@ -31,7 +32,7 @@ from topiclake.kafka.offsets import BrokerOffsets
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
-from topiclake.streaming.checkpoint import NONE, Offsets, Progress
+from topiclake.streaming.checkpoint import NONE, Offsets
 from topiclake.threads import side_by_side
 
 
@@ -43,14 +44,14 @@ class StartCheck:
         spark: The session.
         settings: The configuration.
         target: The tables; for several topics, their paths contain `{topic}`.
-        progress: Progress of the query of the checkpoint.
+        state: The state of checkpoint and table.
         topics: The targets of several topics; None for a single table.
     """
 
     spark: SparkSession
     settings: Settings
     target: Target
-    progress: Progress
+    state: StartState
     topics: Topics | None
 
     def run(self) -> Settings:
@@ -65,9 +66,9 @@ class StartCheck:
             OffsetsLostError, KafkaError, SchemaRegistryError: Missing records cannot be written.
         """
         with storage_errors(self.settings.storage, self.target.table):
-            if self.progress.position is None:
+            if self.state.progress.position is None:
                 return self._begin()
-            self._require_agreement(self.progress.position)
+            self._require_agreement(self.state.progress.position)
         return self.settings
 
     @cached_property
@@ -98,13 +99,16 @@ class StartCheck:
 
     def _compare(self, position: Offsets, topic: str) -> None:
         """Compare the newest batch of a topic in the checkpoint with the one in the table."""
-        target, progress = self._target(topic), self.progress
-        if not delta.is_table(self.spark, target.table):
+        target, progress = self._target(topic), self.state.progress
+        commits = (
+            self.state.commits if self.topics is None else table_commits.newest(self.spark, target.table)
+        )
+        if commits is None:
             if progress.committed != NONE and not self._may_lack_table(position, topic):
                 self._refuse_table(target, topic, f"there is no table at {target.table}", "table_gone")
             return
         writer = targets.writer_name(target, self.spark)
-        newest, is_certain = table_commits.newest_of(self.spark, target.table, writer)
+        newest, is_certain = table_commits.newest_of(self.spark, target.table, writer, commits)
         if newest is None:
             if is_certain and progress.committed != NONE and not self._may_lack_table(position, topic):
                 difference = f"the table at {target.table} has no batch of it"
@@ -129,14 +133,14 @@ class StartCheck:
 
     def _checkpoint_restored(self, target: Target, topic: str, batch_id: int) -> IngestError:
         return IngestError(
-            f"the checkpoint at {target.checkpoint} ends with batch {self.progress.planned}, but the table "
-            f"at {target.table} has its batch {batch_id}: records would be lost",
+            f"the checkpoint at {target.checkpoint} ends with batch {self.state.progress.planned}, but the "
+            f"table at {target.table} has its batch {batch_id}: records would be lost",
             f"put the newest checkpoint back, or move this one away and start with resume={self._again}",
             pipeline=self.settings.name,
             topic=topic,
             checkpoint=target.checkpoint,
             table=target.table,
-            batch_id=self.progress.planned,
+            batch_id=self.state.progress.planned,
             expected=batch_id,
             reason="checkpoint_put_back",
         )
@@ -153,7 +157,7 @@ class StartCheck:
             return
         raise IngestError(
             f"the checkpoint at {target.checkpoint} has written topic {topic} up to batch "
-            f"{self.progress.committed}, but "
+            f"{self.state.progress.committed}, but "
             f"{difference}: the records before would be lost",
             "put the table back; or resume=checkpoint, which continues without them; or move the checkpoint "
             f"away and start with resume={self._again}, which reads them again",
@@ -161,7 +165,7 @@ class StartCheck:
             topic=topic,
             checkpoint=target.checkpoint,
             table=target.table,
-            batch_id=self.progress.committed,
+            batch_id=self.state.progress.committed,
             reason=reason,
         )
 

@@ -8,11 +8,12 @@ from tests.support.local_rows import local_rows
 from topiclake.changes.tables import current_rows
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
+from topiclake.ingest import start_state
 from topiclake.ingest.audit import changes
 from topiclake.ingest.audit.counts import RECORD, WAITING, AuditRules, count_offsets
 from topiclake.ingest.start_check import StartCheck
 from topiclake.sources.streams import decode_looked_up
-from topiclake.streaming import checkpoint, resumptions
+from topiclake.streaming import resumptions
 
 FAULTS = {"missing", "doubled", "unknown"}
 
@@ -88,8 +89,8 @@ def test_the_audit_after_a_restart_ignores_only_quarantined_records_from_before(
 
     def check(**given):
         shop.start(checkpoint_path="/mnt/lake/other", **given)
-        progress = checkpoint.progress(spark, shop.target.checkpoint)
-        StartCheck(spark, shop.settings, shop.target, progress, None).run()
+        state = start_state.read(spark, shop.settings, shop.target)
+        StartCheck(spark, shop.settings, shop.target, state, None).run()
 
     with pytest.raises(IngestError) as raised:
         check()

@@ -1,0 +1,77 @@
+"""The state that a start finds, while another driver writes."""
+
+import json
+
+import pytest
+
+import topiclake as tl
+from topiclake.delta import table as delta
+from topiclake.errors import StorageError
+from topiclake.ingest import start_state, targets
+from topiclake.streaming import checkpoint
+
+QUERY = "11111111-aaaa"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """A configuration with the files of a checkpoint of one batch."""
+    conf, folder = tmp_path / "conf", tmp_path / "c"
+    conf.mkdir()
+    (conf / "base.yaml").write_text(
+        f"""
+        kafka: {{bootstrap_servers: "localhost:1"}}
+        schema_registry: {{url: "http://localhost:1"}}
+        storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
+        pipelines:
+          shop: {{topic: shop, view: shop, table_path: /mnt/lake/t, checkpoint_path: /mnt/lake/c}}
+        """
+    )
+    (conf / "local.yaml").write_text("")
+    folder.mkdir()
+    (folder / "metadata").write_text(json.dumps({"id": QUERY}))
+    commit(tmp_path, 0)
+    return tl.load_settings("shop", {}, conf=conf)
+
+
+def commit(folder, batch_id):
+    """Write Spark's files of a committed batch."""
+    for name, text in (("offsets", '\n{}\n{"shop": {"0": 7}}'), ("commits", "\n{}")):
+        (folder / "c" / name).mkdir(exist_ok=True)
+        (folder / "c" / name / str(batch_id)).write_text(f"v1{text}")
+
+
+def append(spark, settings, batch_id):
+    delta.append_once(
+        spark.range(1), targets.target(settings).table, writer=QUERY, batch_id=batch_id, commit={}
+    )
+
+
+def test_the_commits_have_each_batch_of_the_progress(spark, settings, tmp_path, monkeypatch):
+    append(spark, settings, 0)
+    read = checkpoint.progress
+
+    def and_a_batch_of_another_driver(spark, path):
+        append(spark, settings, 1)
+        commit(tmp_path, 1)
+        return read(spark, path)
+
+    monkeypatch.setattr(checkpoint, "progress", and_a_batch_of_another_driver)
+    state = start_state.read(spark, settings, targets.target(settings))
+    assert (state.progress.committed, state.progress.position) == (1, {"shop": {0: 7}})
+    assert state.commits.newest_of(QUERY).metadata["batch_id"] == 1
+    assert state.snapshot.columns.names == ["id"]
+
+
+def test_a_table_that_is_gone_has_no_commits(spark, settings):
+    state = start_state.read(spark, settings, targets.target(settings))
+    assert (state.progress.committed, state.snapshot, state.commits) == (0, None, None)
+
+
+def test_a_table_that_forgets_its_batches_is_refused(spark, settings):
+    target = targets.target(settings)
+    append(spark, settings, 0)
+    delta.set_properties(spark, target.table, {delta.FORGETS_WRITERS: "interval 7 days"})
+    with pytest.raises(StorageError) as raised:
+        start_state.read(spark, settings, target)
+    assert raised.value.fields["property"] == delta.FORGETS_WRITERS
