@@ -29,6 +29,7 @@ from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.quarantine import automatic_replay
 from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
+from topiclake.ingest.start_state import StartState
 from topiclake.ingest.table_topics import TableTopics
 from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
@@ -105,23 +106,9 @@ def _start(
     state = start_state.read(spark, settings, target)
     before = state.progress
     checkpoint.cache_progress(target.checkpoint, target.start, before)
-    position = before.position or {}
-    waits, known = settings.pipeline.wait_for_topic, state.topic_ids if topics is not None else {}
-    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     table_topics = TableTopics(spark, settings, target, topics)
-    if before.position is None:
-        table_topics.require_same()
-    settings = StartCheck(spark, settings, target, state, topics).run()
-    # This check precedes the creation of the table. The checkpoint may be in another store than the table.
-    with storage_errors(settings.storage, target.checkpoint):
-        new_ids = dict(
-            lost_offsets.check_lost_offsets(
-                spark, settings, target.checkpoint, before.position, state.topic_ids
-            )
-        )
+    settings, new_ids = _checked(spark, settings, target, state, topics, table_topics)
     if before.position is not None:
-        # The check of lost offsets comes first, since its error names the ranges.
-        table_topics.require_same()
         # The check of a new checkpoint may have written into the table.
         target = replace(target, snapshot=state.snapshot)
     topics = None if topics is None else replace(topics, ids=table_topics.ids)
@@ -141,8 +128,8 @@ def _start(
         client = kafka_client.client_settings(settings.kafka)
         loss_check = lost_offsets.LossCheck(settings.name, target.checkpoint, target.start, client)
         write_batch = partial(lost_offsets.write_checked, loss_check, write_batch)
-    in_checkpoint = position if topics is not None else {}
-    records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint)
+    in_checkpoint = None if topics is None else before.position
+    records = kafka_source.read_topic(spark, settings.kafka, settings.pipeline, known=in_checkpoint or {})
     save_topic_ids()
     automatic_replay.run_at_start(spark, settings, transform)
     query = queries.start_batches(
@@ -158,6 +145,32 @@ def _start(
     open_transactions.watch(query, settings.kafka, settings.pipeline)
     automatic_replay.watch(query, spark, settings, transform)
     return query
+
+
+def _checked(
+    spark: SparkSession,
+    settings: Settings,
+    target: Target,
+    state: StartState,
+    topics: Topics | None,
+    table_topics: TableTopics,
+) -> tuple[Settings, dict[str, str]]:
+    """Check topics, table and offsets; return the configuration to start with, and the ids to note."""
+    position = state.progress.position
+    waits, known = settings.pipeline.wait_for_topic, state.topic_ids if topics is not None else {}
+    kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
+    if position is None:
+        table_topics.require_same()
+    settings = StartCheck(spark, settings, target, state, topics).run()
+    # This check precedes the creation of the table. The checkpoint may be in another store than the table.
+    with storage_errors(settings.storage, target.checkpoint):
+        new_ids = lost_offsets.check_lost_offsets(
+            spark, settings, target.checkpoint, position, state.topic_ids
+        )
+    if position is not None:
+        # The check of lost offsets comes first, since its error names the ranges.
+        table_topics.require_same()
+    return settings, dict(new_ids)
 
 
 def _save_topic_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:
