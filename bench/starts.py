@@ -1,10 +1,11 @@
-"""The time that a start of the ingest takes: `start_ingest` against bare reads of the same facts.
+"""The seconds of a start of the ingest: `start_ingest` against bare reads of the same facts.
 
 Table and checkpoint exist, and nothing is new in Kafka. `floor` reads with one bare statement each what a
-start must know to continue exactly once, and starts the query: files of the checkpoint; columns, properties
-and newest commits of the table; whether a quarantine exists; topics and offsets of the broker; the newest
-schema. `bare` only starts the query. Each side has a separate process, in rounds. Prints the seconds of the
-first start in a JVM, and of later ones, and the ratio to `floor` with its spread.
+start must know to continue exactly once, and starts the query. Facts of the stores are files of the
+checkpoint, the table's columns, properties and newest commits, and whether a quarantine exists. The others
+are the topics and offsets of the broker, and the newest schema. `bare` only starts the query. Each side has
+a separate process, in rounds. Prints the seconds of the first start in a JVM, and of later ones, and the
+ratio to `floor` with its spread.
 
     python -m bench.starts --starts 40 --rounds 3
 """
