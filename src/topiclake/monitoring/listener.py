@@ -126,6 +126,7 @@ class _Writer(threading.Thread):
         super().__init__(name="topiclake monitoring", daemon=True)
         self._store, self._events, self._days = Store(file), events, days
         self._runs: dict[str, Run] = {}
+        self._began: dict[str, float] = {}
         self._heads: dict[tuple[str, int], list[Head]] = {}
         self._counts = batch_counts.CountSubscription()
         self._saved_at = self._forgot_at = 0.0
@@ -175,12 +176,15 @@ class _Writer(threading.Thread):
         by_batch = self._counts.pop(run.query_id, report.batch_id)
         counts = [count for counts in by_batch.values() for count in counts]
         if counts and not report.is_exact:
-            report = report.with_rows(sum(count.rows for count in counts))
+            before = self._began.get(report.run_id)
+            report = report.with_rows(sum(count.rows for count in counts), before)
+        self._began[report.run_id] = report.at
         self._store.add(run, report, lags, counts, at)
 
     def end(self, run_id: str, text: str | None, at: float, redact: Callable[[str], str]) -> None:
         """Note an end, with the cause that `failure.query_failure` finds in the text."""
         run = self._runs.pop(run_id, None)
+        self._began.pop(run_id, None)
         error, remedy = None, ""
         if text:
             failure = query_failure(run.name if run else "", text)

@@ -70,16 +70,23 @@ class BatchReport:
         """Records that are still to be read; None where the source is not Kafka."""
         return sum(partition.lag for partition in self.partitions) if self.partitions else None
 
-    def with_rows(self, rows: int) -> BatchReport:
-        """Return the same with another count of records, and the rates that follow from it."""
-        share = rows / self.rows if self.rows else 0.0
-        return replace(
-            self,
-            rows=rows,
-            is_exact=True,
-            input_rate=self.input_rate * share,
-            processing_rate=self.processing_rate * share,
-        )
+    def with_rows(self, rows: int, before: float | None = None) -> BatchReport:
+        """Return the same with another count of records, and the rates that follow from it.
+
+        Args:
+            rows: The number of records.
+            before: When the previous batch began, in seconds since 1970, if it is known.
+        """
+        if self.rows:
+            input_rate, processing_rate = (
+                rate * rows / self.rows for rate in (self.input_rate, self.processing_rate)
+            )
+        else:
+            # Spark counted none, so its rates are 0.
+            seconds = 0.0 if before is None else self.at - before
+            input_rate = rows / seconds if seconds > 0 else 0.0
+            processing_rate = rows * 1000 / self.milliseconds if self.milliseconds else 0.0
+        return replace(self, rows=rows, is_exact=True, input_rate=input_rate, processing_rate=processing_rate)
 
 
 def read_report(progress: str) -> BatchReport:
@@ -118,16 +125,20 @@ def read_report(progress: str) -> BatchReport:
 def _records(source: Mapping[str, Any]) -> int | None:
     """Return the number of a source's records, or None if only Spark's count of reads is known.
 
-    A batch that is written in several steps reads its records more than once.
+    A batch that is written in several steps reads its records more than once. Spark counts no read of a
+    batch with a paused topic, whose other topics are read by their offsets.
     """
     starts, ends = _offsets(source.get("startOffset")), _offsets(source.get("endOffset"))
+    reads = int(source.get("numInputRows") or 0)
     if not ends:
-        return int(source.get("numInputRows") or 0)
+        return reads
     if not starts:
         return None
     offsets = sum(max(0, end - starts.get(partition, 0)) for partition, end in ends.items())
+    if offsets and not reads:
+        return None
     # Some offsets have no record, in compacted topics and in topics with transactions.
-    return min(offsets, int(source.get("numInputRows") or 0))
+    return min(offsets, reads)
 
 
 def _rate(event: Mapping[str, Any], name: str) -> float:

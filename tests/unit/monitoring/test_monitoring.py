@@ -75,6 +75,16 @@ def test_the_first_batch_of_a_topic_is_counted_by_who_wrote_it():
     assert (counted.rows, counted.processing_rate, counted.is_exact) == (12, 3.5, True)
 
 
+def test_a_batch_with_a_paused_topic_is_counted_by_who_wrote_it():
+    unread = [PROGRESS["sources"][0] | {"numInputRows": 0}]
+    none = {"numInputRows": 0, "inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
+    report = read_report(json.dumps(PROGRESS | none | {"sources": unread}))
+    assert (report.rows, report.is_exact) == (0, False)
+    counted = report.with_rows(11, report.at - 2)
+    assert (counted.rows, counted.input_rate, counted.processing_rate) == (11, 5.5, 10.0)
+    assert report.with_rows(11).input_rate == 0.0
+
+
 def test_a_report_of_another_source_and_without_rates_is_read():
     report = read_report(json.dumps({"batchId": 0, "timestamp": "2026-01-02T03:04:05Z", "sources": []}))
     assert (report.rows, report.input_rate, report.milliseconds, report.partitions) == (0, 0.0, 0, ())
