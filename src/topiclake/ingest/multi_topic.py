@@ -33,7 +33,6 @@ from pyspark.sql import functions as F
 from topiclake.config import table_name
 from topiclake.config.pipeline import QUARANTINE
 from topiclake.config.settings import Settings
-from topiclake.delta import table as delta
 from topiclake.errors import (
     DecodeError,
     IngestError,
@@ -42,13 +41,12 @@ from topiclake.errors import (
     SubjectNotFoundError,
 )
 from topiclake.ingest import change_batch, registered_batch, targets
-from topiclake.ingest.paused_topics import LEDGER_SCHEMA, Span, mark_resumed, next_range, paused, spans_of
+from topiclake.ingest.paused_topics import Span, mark_resumed, next_range, note, paused, spans_of
 from topiclake.ingest.targets import Target
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
-from topiclake.local_frame import local_frame
 from topiclake.session import parallel_tasks
 from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
@@ -334,9 +332,8 @@ def _pause(
         for partition, (first, after) in spans.items()
     ]
     writer = f"{targets.writer_name(topics.target(topic), spark)}/paused"
-    ranges = local_frame(spark, rows, LEDGER_SCHEMA)
     try:
-        delta.append_once(ranges, topics.ledger, writer=writer, batch_id=batch_id, commit={})
+        note(spark, topics.ledger, rows, writer=writer, batch_id=batch_id)
     except Exception as error:
         if not _affects_one_topic(error):
             raise

@@ -10,11 +10,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
+from topiclake.local_frame import local_frame
 
 LEDGER_SCHEMA = (
     "topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, "
     "paused_at TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT"
 )
+
+
+#: Delta compacts the files of the table by itself. Each batch of a paused topic adds one, and each batch of
+#: the query reads all of them.
+#: Source: https://docs.delta.io/latest/optimizations-oss.html (Auto compaction)
+_PROPERTIES = {"delta.autoOptimize.autoCompact": "true"}
 
 
 #: Number of offsets in one written range, at most, unless a single batch has more.
@@ -23,6 +30,16 @@ MAX_OFFSETS = 1_000_000
 
 #: Offsets of a partition: the first offset, and the one after the last.
 Span = tuple[int, int]
+
+
+def note(
+    spark: SparkSession, ledger: str, rows: Iterable[tuple[object, ...]], *, writer: str, batch_id: int
+) -> None:
+    """Add the ranges of a batch, with the columns of `LEDGER_SCHEMA`, unless the batch has added them."""
+    ranges = local_frame(spark, rows, LEDGER_SCHEMA)
+    if not delta.is_table(spark, ledger):
+        delta.ensure_table(spark, ledger, ranges.schema, _PROPERTIES)
+    delta.append_once(ranges, ledger, writer=writer, batch_id=batch_id, commit={})
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
