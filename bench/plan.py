@@ -1,9 +1,10 @@
 """The costs of the steps of a micro-batch's plan: read, count, decode, check, `_kafka`, write.
 
-Preloads a topic, and executes the plan of a micro-batch up to each of its steps. Every step but the last has
-Spark's sink `noop`, which only counts its rows. A step costs what it has more than the step before. The last
-one appends the rows to a Delta table. Prints the CPU seconds of Spark for a million records, and the share of
-each step, as the median of the rounds with its spread. Not counted: a first round, in which the JVM warms up.
+Preloads a topic, and executes the plan of a micro-batch up to each of its steps. Each plan but the last one
+has Spark's sink `noop`, which writes nothing. The last one appends the rows to a Delta table. The cost of a
+step is the difference to the plan before it. Prints the CPU seconds of Spark for a million records, and the
+share of each step, as the median of the rounds with its spread. Not counted: a first round, in which the JVM
+warms up.
 
     python -m bench.plan --records 2000000 --rounds 5
 """

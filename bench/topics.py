@@ -132,16 +132,16 @@ def drain(side: str, topics: int, records: int, folder: Path) -> None:
     """Drain the topics by one side, and print the seconds of its batches and the rows of each table."""
     spark = start_spark(side)
     settings = load(topics, records, folder)
-    names = list(settings.pipeline.topics)
+    written = list(settings.pipeline.topics)
     if side == ONE_FAILS:
-        in_the_way = Path(_table(settings, names.pop(0)))
+        in_the_way = Path(_table(settings, written.pop(0)))
         in_the_way.parent.mkdir(parents=True)
         in_the_way.write_text("a file in place of the table")
     is_floor = side in ("floor", WITH_ID)
     started = time.monotonic()
     query = floor(spark, settings, side == WITH_ID) if is_floor else topiclake(spark, settings)
     seconds = time.monotonic() - started
-    tables = [spark.read.format("delta").load(_table(settings, topic)) for topic in names]
+    tables = [spark.read.format("delta").load(_table(settings, topic)) for topic in written]
     rows = [table.agg(F.count("*"), F.sum("_kafka.offset")).collect()[0] for table in tables]
     # The last batch of availableNow may be one without records.
     print(
