@@ -768,7 +768,10 @@ def test_the_projects_environments_load(monkeypatch, env):
     monkeypatch.setenv("TOPICLAKE_STORAGE", "wasbs://c@a.blob.core.windows.net/f")
     settings = load_settings("gps", {"env": env}, conf=PROJECT / "conf")
     assert settings.kafka.is_sasl is (env != "local")
-    assert settings.kafka.consumer["max.poll.records"] == 20000
+    consumer = settings.kafka.consumer
+    assert consumer["max.poll.records"] == 20000
+    # Spark keeps the last fetch of 64 partitions in memory.
+    assert 64 * consumer["max.partition.fetch.bytes"] <= 256 * 1024**2
 
 
 def undescribed(source):
