@@ -6,6 +6,7 @@ import pytest
 
 import topiclake as tl
 from tests.spark.changes.target import Target
+from tests.support.lake_settings import lake_settings
 from tests.support.local_rows import local_rows
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError
@@ -25,23 +26,7 @@ RULES = {
 
 @pytest.fixture
 def settings(tmp_path):
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "base.yaml").write_text(
-        f"""
-        kafka: {{bootstrap_servers: "localhost:1"}}
-        schema_registry: {{url: "http://localhost:1"}}
-        storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
-        pipelines:
-          shop:
-            topic: shop
-            view: shop
-            trigger: availableNow
-            table_path: /mnt/lake/t
-            checkpoint_path: /mnt/lake/c
-        """
-    )
-    (tmp_path / "conf" / "local.yaml").write_text("")
-    return tl.load_settings("shop", {}, conf=tmp_path / "conf")
+    return lake_settings(tmp_path, "shop", trigger="availableNow")
 
 
 @pytest.mark.thorough("the docstrings of apply_changes, changes_view and purge_changes run such a query")

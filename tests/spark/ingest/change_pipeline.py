@@ -6,6 +6,7 @@ from pathlib import Path
 
 import topiclake as tl
 from tests.spark.changes import test_debezium as debezium
+from tests.support.lake_settings import lake_settings
 from tests.support.local_rows import local_rows
 from topiclake.changes.tables import current_rows
 from topiclake.delta import table as delta
@@ -35,24 +36,7 @@ class Pipeline:
     """A pipeline whose batches a test writes."""
 
     def __init__(self, spark, folder, keys):
-        self.spark, self.folder = spark, folder
-        conf = folder / "conf"
-        conf.mkdir()
-        (conf / "base.yaml").write_text(
-            f"""
-        kafka: {{bootstrap_servers: "localhost:1"}}
-        schema_registry: {{url: "http://localhost:1"}}
-        storage: {{source: "file://{folder}", mount_point: /mnt/lake}}
-        pipelines:
-          shop:
-            topic: shop
-            view: shop
-            table_path: /mnt/lake/t
-            checkpoint_path: /mnt/lake/c
-{keys}
-        """
-        )
-        (conf / "local.yaml").write_text("")
+        self.spark, self.folder, self.keys = spark, folder, keys
         (folder / "c").mkdir()
         (folder / "c" / "metadata").write_text(json.dumps({"id": "11111111-aaaa"}))
         self.write = None
@@ -60,7 +44,7 @@ class Pipeline:
 
     def start(self, **given):
         """Start as a new process does."""
-        self.settings = tl.load_settings("shop", given, conf=self.folder / "conf")
+        self.settings = lake_settings(self.folder, "shop", self.keys, **given)
         self.target = targets.target(self.settings)
         self.write = start._writer(self.spark, self.settings, self.target, None, None)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import topiclake as tl
+from tests.support.lake_settings import lake_settings
 from topiclake.delta import table as delta
 from topiclake.errors import StorageError
 from topiclake.ingest import start_state, targets
@@ -16,22 +16,11 @@ QUERY = "11111111-aaaa"
 @pytest.fixture
 def settings(tmp_path):
     """A configuration with the files of a checkpoint of one batch."""
-    conf, folder = tmp_path / "conf", tmp_path / "c"
-    conf.mkdir()
-    (conf / "base.yaml").write_text(
-        f"""
-        kafka: {{bootstrap_servers: "localhost:1"}}
-        schema_registry: {{url: "http://localhost:1"}}
-        storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
-        pipelines:
-          shop: {{topic: shop, view: shop, table_path: /mnt/lake/t, checkpoint_path: /mnt/lake/c}}
-        """
-    )
-    (conf / "local.yaml").write_text("")
+    folder = tmp_path / "c"
     folder.mkdir()
     (folder / "metadata").write_text(json.dumps({"id": QUERY}))
     commit(tmp_path, 0)
-    return tl.load_settings("shop", {}, conf=conf)
+    return lake_settings(tmp_path, "shop")
 
 
 def commit(folder, batch_id):

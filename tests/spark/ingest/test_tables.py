@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
+from tests.support.lake_settings import lake_settings
 from tests.support.local_rows import local_rows
 from tests.support.target_schemas import with_schemas
-from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import DecodeError, StorageError
 from topiclake.ingest import registered_batch, tables
@@ -83,18 +83,7 @@ def mixed(whole):
 
 @pytest.fixture
 def settings(target, tmp_path, monkeypatch):
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "base.yaml").write_text(
-        f"""
-        kafka: {{bootstrap_servers: "localhost:1"}}
-        schema_registry: {{url: "http://localhost:1"}}
-        storage: {{source: "file://{tmp_path}", mount_point: /mnt/lake}}
-        pipelines:
-          gps: {{topic: gps, view: gps_view, table_path: /mnt/lake/gps, checkpoint_path: /mnt/lake/c}}
-        """
-    )
-    (tmp_path / "conf" / "local.yaml").write_text("")
-    return load_settings("gps", {}, conf=tmp_path / "conf")
+    return lake_settings(tmp_path, "gps", view="gps_view", table_path="/mnt/lake/gps")
 
 
 def offsets(spark, target):
