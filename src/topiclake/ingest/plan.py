@@ -107,7 +107,8 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     base_target, pipeline = targets.target(settings, transform), settings.pipeline
     topics = Topics.from_settings(settings, base_target) if pipeline.has_table_for_each else None
     state = start_state.read(spark, settings, base_target)
-    before, known = state.progress, state.topic_ids if topics is not None else {}
+    before = state.progress
+    known = {} if topics is None else state.topic_ids
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
     require_avro_limits(spark)
     require_redaction(spark)
@@ -119,9 +120,9 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     if pipeline.resume is None:
         StartCheck(spark, settings, base_target, state, topics).run()
     if topics is None and pipeline.fail_on_data_loss:
-        with storage_errors(settings.storage, base_target.checkpoint):
-            if loss := lost_offsets.describe_loss(spark, settings, base_target.checkpoint):
-                raise loss
+        checkpoint, ids = base_target.checkpoint, state.topic_ids
+        if loss := lost_offsets.describe_loss_at(settings, checkpoint, before.position, ids):
+            raise loss
     if before.position is not None:
         table_topics.require_same()
     broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])

@@ -157,7 +157,8 @@ def _checked(
 ) -> tuple[Settings, dict[str, str]]:
     """Check topics, table and offsets; return the configuration to start with, and the ids to note."""
     position = state.progress.position
-    waits, known = settings.pipeline.wait_for_topic, state.topic_ids if topics is not None else {}
+    waits = settings.pipeline.wait_for_topic
+    known = {} if topics is None else state.topic_ids
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     if position is None:
         table_topics.require_same()

@@ -169,7 +169,14 @@ def topic_ids(spark: SparkSession, path: str) -> dict[str, str]:
 
 def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return the error for the offsets that a failed query has lost, or None if none are lost."""
-    losses = find(spark, settings, path)
+    return describe_loss_at(settings, path, checkpoint.position(spark, path), topic_ids(spark, path))
+
+
+def describe_loss_at(
+    settings: Settings, path: str, position: Offsets | None, ids: Mapping[str, str]
+) -> OffsetsLostError | None:
+    """Return the error for the offsets that a query at `position` would not find, or None."""
+    losses, _ = _find(settings, position, ids)
     return _error(settings, path, losses) if losses else None
 
 
