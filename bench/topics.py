@@ -167,7 +167,7 @@ def report(results: dict[str, list[Run]], topics: int, records: int) -> None:
     medians: dict[str, list[float]] = {
         side: [statistics.median(run["batches"][1:]) for run in runs] for side, runs in results.items()
     }
-    base = next(iter(results)) if WITH_ID not in results else WITH_ID
+    base = WITH_ID if WITH_ID in results else next(iter(results))
     table = Table(title=f"{topics} topics, {records} records of each in a batch")
     for column in ("", "first batch, s", "later batches, s (min – max)", f"ratio to {base} (min – max)"):
         table.add_column(column, justify="right" if column else "left")
