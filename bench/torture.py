@@ -88,7 +88,7 @@ def start_spark(folder: Path) -> SparkSession:
     """Start the session that looks at the tables."""
     conf = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     spark = local_session("torture", PROJECT / "jars", conf | {"spark.local.dir": str(folder / "tmp")})
-    spark.sparkContext.setLogLevel("OFF")
+    spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 

@@ -1,6 +1,8 @@
 """What Spark reads of the embedded broker: each start, each end, each limit; and what is told of losses."""
 
 import logging
+import re
+import subprocess
 from pathlib import Path
 from uuid import uuid4
 
@@ -336,6 +338,29 @@ def test_a_batch_read_names_what_is_gone_of_its_range(world):
     with pytest.raises(OffsetsLostError, match=r"partition 0: offsets 1 to before 2 \(1 record\)"):
         world.batch(**given)
     assert world.batch(**given, fail_on_data_loss="false") == [(0, 2)]
+
+
+@pytest.mark.thorough("the wait until Spark forgets a fetch")
+def test_the_records_of_a_batch_read_do_not_stay_in_memory(world):
+    world.publish(*[1] * 5000)
+    kept = world.spark._jvm.org.apache.kafka.clients.consumer.ConsumerRecord(world.topic, 0, 0, None, None)
+    before = records_in_memory(world.spark)
+    assert before >= 1, kept
+    tl.read_batch(world.spark, world.settings()).write.format("noop").mode("overwrite").save()
+    # Spark's default is five minutes.
+    wait_until(lambda: records_in_memory(world.spark) < before + 5000, 60)
+
+
+def records_in_memory(spark):
+    """Return the number of Kafka's records that the session's JVM holds after a collection."""
+    jvm = spark._jvm
+    jcmd = f"{jvm.java.lang.System.getProperty('java.home')}/bin/jcmd"
+    process = str(jvm.java.lang.ProcessHandle.current().pid())
+    histogram = subprocess.run(
+        [jcmd, process, "GC.class_histogram"], capture_output=True, text=True, check=True
+    ).stdout
+    found = re.search(r"(\d+) +\d+ +org\.apache\.kafka\.clients\.consumer\.ConsumerRecord\s", histogram)
+    return int(found[1]) if found else 0
 
 
 # What a start writes first

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from topiclake.session import CODE_CACHE_SIZE, FILE_LIST_CACHE_SIZE, REDACTION_CONF, jvm_options
+from topiclake.session import (
+    CODE_CACHE_SIZE,
+    FETCH_CACHE_CONF,
+    FILE_LIST_CACHE_SIZE,
+    REDACTION_CONF,
+    jvm_options,
+)
 
 PROJECT = Path(__file__).parents[3]
 #: A list of packages for each runtime that the library is checked against.
@@ -28,7 +34,8 @@ def test_the_cluster_has_the_settings_that_the_library_checks() -> None:
     options = dict.fromkeys(
         ["spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"], jvm_options()
     )
-    assert conf == options | REDACTION_CONF | {FILE_LIST_CACHE_SIZE: "0", CODE_CACHE_SIZE: "1000"}
+    caches = {FILE_LIST_CACHE_SIZE: "0", CODE_CACHE_SIZE: "1000"} | FETCH_CACHE_CONF
+    assert conf == options | REDACTION_CONF | caches
 
 
 def test_the_cluster_has_the_variables_of_its_environment() -> None:
