@@ -73,12 +73,10 @@ def test_the_ingest_asks_for_the_shaded_login(spark, settings, monkeypatch):
 
     monkeypatch.setattr(ingest.kafka_source, "read_topic", read_topic)
     monkeypatch.setattr(ingest.kafka_admin, "require_topics", lambda *_, **__: None)
-    monkeypatch.setattr(ingest.targets.Target, "require_locations", lambda *_: None)
     state = StartState(Progress(NONE, NONE, None), {}, None, None)
     monkeypatch.setattr(ingest.start_state, "read", lambda *_: state)
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
     monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
-    monkeypatch.setattr(ingest, "require_avro_limits", lambda _: None)
     monkeypatch.setattr(ingest, "require_redaction", lambda _: None)
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))

@@ -19,7 +19,7 @@ from topiclake.ingest.table_topics import TableTopics
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.local_frame import local_frame
-from topiclake.session import require_avro_limits, require_redaction
+from topiclake.session import require_redaction
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import lost_offsets
 
@@ -106,14 +106,12 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     """
     base_target, pipeline = targets.target(settings, transform), settings.pipeline
     topics = Topics.from_settings(settings, base_target) if pipeline.has_table_for_each else None
+    require_redaction(spark)
+    log_store.require_log_store(spark, base_target.table, base_target.quarantine)
     state = start_state.read(spark, settings, base_target)
     before = state.progress
     known = {} if topics is None else state.topic_ids
     kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
-    require_avro_limits(spark)
-    require_redaction(spark)
-    log_store.require_log_store(spark, base_target.table, base_target.quarantine)
-    base_target.require_locations(spark, settings)
     table_topics = TableTopics(spark, settings, base_target, topics)
     if before.position is None:
         table_topics.require_same()

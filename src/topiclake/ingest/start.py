@@ -35,7 +35,7 @@ from topiclake.ingest.targets import Target
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
-from topiclake.session import require_avro_limits, require_redaction
+from topiclake.session import require_redaction
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import NO_TABLE, read_snapshot
 from topiclake.storage import mount
@@ -80,10 +80,8 @@ def start_ingest(
     """
     queries.require_trigger(settings.pipeline.trigger)
     target = targets.target(settings, transform)
-    require_avro_limits(spark)
     require_redaction(spark)
     log_store.require_log_store(spark, target.table, target.quarantine)
-    target.require_locations(spark, settings)
     hooks = _hooks(settings)
     try:
         query = _start(spark, settings, target, hooks, transform)

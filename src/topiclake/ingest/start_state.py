@@ -11,6 +11,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table_commits
 from topiclake.delta.table_commits import Commits
 from topiclake.ingest.targets import Target
+from topiclake.session import require_avro_limits
 from topiclake.sources.table_snapshot import TableSnapshot, read_snapshot
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import checkpoint, lost_offsets
@@ -40,9 +41,11 @@ def read(spark: SparkSession, settings: Settings, target: Target) -> StartState:
     """Read the state of a target; with several topics, only that of the checkpoint.
 
     Raises:
-        StorageError: Checkpoint or table cannot be read, or the table forgets which batches it has.
-        IngestError: The checkpoint is damaged.
+        PlatformError: The JVM lacks Avro's limits.
+        StorageError: A folder cannot be written or read, or the table forgets which batches it has.
+        IngestError: The checkpoint is damaged, or the table has rows of another writer.
     """
+    target.require_writable(settings)
     is_single = not settings.pipeline.has_table_for_each
 
     def batches() -> tuple[Progress, Commits | None]:
@@ -55,10 +58,14 @@ def read(spark: SparkSession, settings: Settings, target: Target) -> StartState:
             return progress, table_commits.newest(spark, target.table)
 
     def others() -> tuple[Mapping[str, str], TableSnapshot | None]:
+        # The first query of a session takes two seconds, in which the other thread reads.
+        require_avro_limits(spark)
         with storage_errors(settings.storage, target.checkpoint):
             topic_ids = lost_offsets.topic_ids(spark, target.checkpoint)
         with storage_errors(settings.storage, target.table):
             return topic_ids, read_snapshot(spark, target.table) if is_single else None
 
     (progress, commits), (topic_ids, snapshot) = both(spark, batches, others)
+    if snapshot is not None:
+        target.require_own_rows(spark, settings, snapshot)
     return StartState(progress, topic_ids, snapshot, commits)

@@ -109,24 +109,23 @@ class Target:
         """Return the rows to write: valid rows, or those that `RowTransform.computed` makes of them."""
         return nullcontext(rows) if self.transform is None else self.transform.computed(rows, table, unit)
 
-    def require_locations(self, spark: SparkSession, settings: Settings) -> None:
-        """Check that a start can write its folders, and that an existing table is one of Topiclake.
+    def require_writable(self, settings: Settings) -> None:
+        """Check that a start can write its folders; raises StorageError."""
+        is_single = not settings.pipeline.has_table_for_each
+        for location in (self.table, self.quarantine, self.checkpoint) if is_single else (self.checkpoint,):
+            mount.require_writable(location)
+
+    def require_own_rows(self, spark: SparkSession, settings: Settings, snapshot: TableSnapshot) -> None:
+        """Check that Topiclake wrote the rows of a table, so that they have their origin.
 
         Raises:
-            StorageError: A folder cannot be written.
-            IngestError: The table has rows of another writer, which have no `_kafka`.
+            IngestError: Another program wrote them.
         """
-        if settings.pipeline.has_table_for_each:
-            mount.require_writable(self.checkpoint)
-            return
-        for location in (self.table, self.quarantine, self.checkpoint):
-            mount.require_writable(location)
         if not self.schemas.layout.kafka:
             return
+        origin = KAFKA_COLUMN if self.changes is None else CDC_COLUMN
         with storage_errors(settings.storage, self.table):
-            columns = delta.columns(spark, self.table)
-            origin = KAFKA_COLUMN if self.changes is None else CDC_COLUMN
-            is_own = not columns or origin in columns.names or delta.read(spark, self.table).isEmpty()
+            is_own = origin in snapshot.columns.names or delta.read(spark, self.table).isEmpty()
         if not is_own:
             remedy = ", or set kafka_column: false" if self.changes is None else ""
             raise IngestError(
