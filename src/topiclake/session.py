@@ -77,10 +77,11 @@ SECRET_NAMES = (
 FILE_LIST_CACHE_SIZE = "spark.sql.filesourceTableRelationCacheSize"
 #: Number of compiled classes that Spark keeps.
 CODE_CACHE_SIZE = "spark.sql.codegen.cache.maxEntries"
-#: Settings that let Spark forget a fetch of Kafka soon after its task. By default it keeps the last fetch of
-#: each partition for five minutes, separately for each batch read. Five reads of 80 partitions, with 20,000
-#: records each, filled a heap of 2 GB.
-FETCH_CACHE_CONF = {
+#: Caches of Kafka's consumers in each executor. Spark keeps 64 consumers by default, so batches of 100
+#: partitions make their consumers again. It keeps the last fetch of each partition for five minutes,
+#: separately for each batch read. Five reads of 80 partitions with 20,000 records each filled 2 GB.
+CONSUMER_CACHE_CONF = {
+    "spark.kafka.consumer.cache.capacity": "128",
     "spark.kafka.consumer.fetchedData.cache.timeout": "2s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
 }
@@ -147,7 +148,7 @@ def spark_conf() -> dict[str, str]:
         CODE_CACHE_SIZE: "1000",
         # By default Delta's VACUUM lists folders by 10,000 tasks: 31 s for a small table, and 2.5 s with few.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
-        **FETCH_CACHE_CONF,
+        **CONSUMER_CACHE_CONF,
         "spark.sql.session.timeZone": "UTC",
         FILE_LIST_CACHE_SIZE: "0",
         # Delta 4.4's parser does not pass on Spark 4.1's new substitution: `:name` would stay unbound.

@@ -11,7 +11,7 @@ import yaml
 
 from topiclake.session import (
     CODE_CACHE_SIZE,
-    FETCH_CACHE_CONF,
+    CONSUMER_CACHE_CONF,
     FILE_LIST_CACHE_SIZE,
     REDACTION_CONF,
     jvm_options,
@@ -34,7 +34,7 @@ def test_the_cluster_has_the_settings_that_the_library_checks() -> None:
     options = dict.fromkeys(
         ["spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"], jvm_options()
     )
-    caches = {FILE_LIST_CACHE_SIZE: "0", CODE_CACHE_SIZE: "1000"} | FETCH_CACHE_CONF
+    caches = {FILE_LIST_CACHE_SIZE: "0", CODE_CACHE_SIZE: "1000"} | CONSUMER_CACHE_CONF
     assert conf == options | REDACTION_CONF | caches
 
 
