@@ -6,9 +6,9 @@ in large ranges, before newer records. The table fixes each range before it is w
 last batch. So a crash repeats the same range, and Delta writes it once.
 
 A topic is paused if it cannot be written, if Kafka has lost records of it, or if the pipeline no longer lists
-it. Spark continues to advance its offsets in the checkpoint, but reads no records of a paused topic.
+it. Spark continues to advance its offsets in the checkpoint.
 
-Threads write the topics of a batch side by side. The thread of the batch alone writes the table of pauses.
+Threads write the topics of a batch side by side. The thread of a paused topic tries to resume it before.
 """
 
 from __future__ import annotations
@@ -140,9 +140,62 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
     new = {topic: spans for topic, partitions in ranges.items() if (spans := _not_empty(partitions))}
     waiting, lost = paused(spark, topics.ledger), _losses(topics, spark, ranges)
-    owners = _owners(topics, ranges)
-    ready: Ranges = {}
-    failing: dict[str, str] = {}
+    parts, failing = _parts(topics, new, waiting, lost, batch_id)
+    ready = {part.topic: part.spans for part in parts if part.spans}
+    if ready and any(_pause_reason(topics, topic, lost) for topic in failing):
+        # Spark would wait for records that are deleted.
+        records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
+    elif failing:
+        records = records.where(~F.col("topic").isin(*failing))
+    # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
+    partitions = math.ceil(sum(part.records for part in parts) / _PARTITION_RECORDS)
+    records = records.coalesce(max(parallel_tasks(spark), partitions))
+    with cached(records), _side_by_side(topics, records, parts, batch_id, _owners(topics, ranges)) as written:
+        for topic, reason in failing.items():
+            _pause(spark, topics, topic, batch_id, new[topic], reason)
+        for part, failure in written:
+            if failure is not None:
+                if part.topic in new:
+                    _pause(spark, topics, part.topic, batch_id, new[part.topic], failure)
+            elif part.spans and any(row["batch_id"] == batch_id for row in waiting.get(part.topic, [])):
+                # An earlier attempt of this batch noted the range; later batches must not write it again.
+                mark_resumed(spark, topics.ledger, part.topic, batch_id)
+
+
+@dataclass(frozen=True)
+class _TopicPart:
+    """The part of a batch that has one topic.
+
+    Attributes:
+        topic: The topic.
+        missed: Rows of the table of pauses, whose ranges are written first.
+        spans: By partition the offsets to write; none if the ranges include them.
+    """
+
+    topic: str
+    missed: list[Row]
+    spans: Mapping[int, Span]
+
+    @property
+    def records(self) -> int:
+        """The number of new records, at most."""
+        return sum(after - first for first, after in self.spans.values())
+
+    @property
+    def size(self) -> int:
+        """The number of records to write, at most."""
+        return self.records + sum(int(row["last"]) + 1 - int(row["first"]) for row in self.missed)
+
+
+def _parts(
+    topics: Topics,
+    new: Ranges,
+    waiting: Mapping[str, list[Row]],
+    lost: Mapping[str, LostRange],
+    batch_id: int,
+) -> tuple[list[_TopicPart], dict[str, str]]:
+    """Return what a batch tries to write, and the reasons why other topics with new records stay paused."""
+    parts, failing = [], {}
     for topic in sorted(new.keys() | waiting.keys()):
         # A start may have fixed a range that includes an earlier attempt of this batch.
         missed = [
@@ -151,47 +204,28 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
             if row["batch_id"] < batch_id or row["resumed_as"] is not None
         ]
         reason = _pause_reason(topics, topic, lost)
-        if reason is None and missed and not _resumed(spark, topics, topic, missed, owners, RESUME_SECONDS):
+        if reason is None and missed and _waits(topics, topic):
             reason = missed[-1]["why"]
-        is_written = reason is None and any(row["batch_id"] == batch_id for row in missed)
-        if topic not in new or is_written:
-            continue
+        is_written = any(row["batch_id"] == batch_id for row in missed)
         if reason is None:
-            ready[topic] = new[topic]
-        else:
+            parts.append(_TopicPart(topic, missed, {} if is_written else new.get(topic, {})))
+        elif topic in new:
             failing[topic] = reason
-    if ready and failing:
-        records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
-    sizes = {topic: sum(after - first for first, after in spans.values()) for topic, spans in ready.items()}
-    # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
-    partitions = math.ceil(sum(sizes.values()) / _PARTITION_RECORDS)
-    records = records.coalesce(max(parallel_tasks(spark), partitions))
-    with cached(records), _side_by_side(topics, records, sizes, batch_id, owners) as written:
-        for topic, reason in failing.items():
-            _pause(spark, topics, topic, batch_id, new[topic], reason)
-        for topic, error in written:
-            if error is not None:
-                _wait(topics, topic)
-                _pause(spark, topics, topic, batch_id, ready[topic], _message(error))
-            elif any(row["batch_id"] == batch_id for row in waiting.get(topic, [])):
-                # An earlier attempt of this batch noted the range; later batches must not write it again.
-                mark_resumed(spark, topics.ledger, topic, batch_id)
+    return parts, failing
 
 
 @contextmanager
 def _side_by_side(
     topics: Topics,
     records: DataFrame,
-    sizes: Mapping[str, int],
+    parts: Iterable[_TopicPart],
     batch_id: int,
     owners: Mapping[str, list[str]],
-) -> Iterator[Iterator[tuple[str, Exception | None]]]:
-    """Write topics of a batch side by side, and return each that is done with the error that affects only it.
+) -> Iterator[Iterator[tuple[_TopicPart, str | None]]]:
+    """Write topics side by side, the largest first, and return each with the result of `_write_topic`.
 
-    The largest topic is first; `sizes` has the number of records of each.
-
-    After another error, also of the caller, topics that have not begun are not written. No thread runs when
-    the error is raised.
+    After an error, also of the caller, topics that have not begun are not written. No thread runs when the
+    error is raised.
     """
     with ThreadPoolExecutor(MAX_THREADS) as threads:
         try:
@@ -199,10 +233,10 @@ def _side_by_side(
             running = {
                 threads.submit(
                     inheritable_thread_target(records.sparkSession)(
-                        partial(_write_topic, topics, records, topic, size, batch_id, owners)
+                        partial(_write_topic, topics, records, part, batch_id, owners)
                     )
-                ): topic
-                for topic, size in sorted(sizes.items(), key=lambda each: -each[1])
+                ): part
+                for part in sorted(parts, key=lambda part: -part.size)
             }
             yield ((running[done], done.result()) for done in as_completed(running))
         finally:
@@ -210,22 +244,23 @@ def _side_by_side(
 
 
 def _write_topic(
-    topics: Topics,
-    records: DataFrame,
-    topic: str,
-    size: int,
-    batch_id: int,
-    owners: Mapping[str, list[str]],
-) -> Exception | None:
-    """Write the `size` records of a topic in a batch, and return the error that affects only this topic."""
+    topics: Topics, records: DataFrame, part: _TopicPart, batch_id: int, owners: Mapping[str, list[str]]
+) -> str | None:
+    """Write the ranges of a topic; return the reason if the topic fails, or must still wait."""
+    spark, topic, missed = records.sparkSession, part.topic, part.missed
+    if missed and not _resumed(spark, topics, topic, missed, owners, RESUME_SECONDS):
+        return str(missed[-1]["why"])
+    if not part.spans:
+        return None
     try:
         _require_own_table(topics, topic, owners)
-        of_topic = records.where(F.col("topic") == topic).coalesce(math.ceil(size / _TASK_RECORDS))
+        of_topic = records.where(F.col("topic") == topic).coalesce(math.ceil(part.records / _TASK_RECORDS))
         _write_batch(topics.target(topic), of_topic, batch_id)
     except Exception as error:
         if not _affects_one_topic(error):
             raise
-        return error
+        _wait(topics, topic)
+        return _message(error)
     return None
 
 
@@ -365,8 +400,6 @@ def _resumed(
     seconds: float,
 ) -> bool:
     """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
-    if _waits(topics, topic):
-        return False
     target, end = topics.target(topic), time.monotonic() + seconds
     try:
         _require_own_table(topics, topic, owners)

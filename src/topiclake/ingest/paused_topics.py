@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from threading import Lock
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -28,6 +29,10 @@ _PROPERTIES = {"delta.autoOptimize.autoCompact": "true"}
 MAX_OFFSETS = 1_000_000
 
 
+#: Threads of a query write the table in turn, since Delta refuses two updates at the same time.
+_writing = Lock()
+
+
 #: Offsets of a partition: the first offset, and the one after the last.
 Span = tuple[int, int]
 
@@ -37,9 +42,10 @@ def note(
 ) -> None:
     """Add the ranges of a batch, with the columns of `LEDGER_SCHEMA`, unless the batch has added them."""
     ranges = local_frame(spark, rows, LEDGER_SCHEMA)
-    if not delta.is_table(spark, ledger):
-        delta.ensure_table(spark, ledger, ranges.schema, _PROPERTIES)
-    delta.append_once(ranges, ledger, writer=writer, batch_id=batch_id, commit={})
+    with _writing:
+        if not delta.is_table(spark, ledger):
+            delta.ensure_table(spark, ledger, ranges.schema, _PROPERTIES)
+        delta.append_once(ranges, ledger, writer=writer, batch_id=batch_id, commit={})
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
@@ -101,14 +107,16 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
             break
         number = batch_id
     of_range = f"{_waits(topic)} AND batch_id <= {number}"
-    catalog.update(spark, ledger, f"resumed_as = {number}", of_range)
+    with _writing:
+        catalog.update(spark, ledger, f"resumed_as = {number}", of_range)
     return number, [row for row in missed if row["batch_id"] <= number]
 
 
 def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | None = None) -> None:
     """Mark the range with batch number `number` as written, or that batch; None marks all of them."""
     of_batch = "" if number is None else f" AND coalesce(resumed_as, batch_id) = {number}"
-    catalog.update(spark, ledger, "resumed_at = current_timestamp()", f"{_waits(topic)}{of_batch}")
+    with _writing:
+        catalog.update(spark, ledger, "resumed_at = current_timestamp()", f"{_waits(topic)}{of_batch}")
 
 
 def _waits(topic: str) -> str:

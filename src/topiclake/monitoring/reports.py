@@ -126,7 +126,7 @@ def _records(source: Mapping[str, Any]) -> int | None:
     """Return the number of a source's records, or None if only Spark's count of reads is known.
 
     A batch that is written in several steps reads its records more than once. Spark counts no read of a
-    batch with a paused topic, whose other topics are read by their offsets.
+    batch with a topic that is paused for lost records, since the others are read by their offsets.
     """
     starts, ends = _offsets(source.get("startOffset")), _offsets(source.get("endOffset"))
     reads = int(source.get("numInputRows") or 0)
