@@ -31,9 +31,8 @@ def commit(folder, batch_id):
 
 
 def append(spark, settings, batch_id):
-    delta.append_once(
-        spark.range(1), targets.target(settings).table, writer=QUERY, batch_id=batch_id, commit={}
-    )
+    rows = spark.range(1).selectExpr("id", "named_struct('partition', 0, 'offset', id) AS _kafka")
+    delta.append_once(rows, targets.target(settings).table, writer=QUERY, batch_id=batch_id, commit={})
 
 
 def test_the_commits_have_each_batch_of_the_progress(spark, settings, tmp_path, monkeypatch):
@@ -49,7 +48,7 @@ def test_the_commits_have_each_batch_of_the_progress(spark, settings, tmp_path, 
     state = start_state.read(spark, settings, targets.target(settings))
     assert (state.progress.committed, state.progress.position) == (1, {"shop": {0: 7}})
     assert state.commits.newest_of(QUERY).metadata["batch_id"] == 1
-    assert state.snapshot.columns.names == ["id"]
+    assert state.snapshot.columns.names == ["id", "_kafka"]
 
 
 def test_a_table_that_is_gone_has_no_commits(spark, settings):
