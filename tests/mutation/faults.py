@@ -366,7 +366,7 @@ FAULTS = (
     ),
     Fault(
         "an unavailable registry pauses no topic",
-        "ingest/multi_topic",
+        "ingest/isolated_topic",
         "isinstance(error, (SchemaRegistryError, DecodeError))",
         "False",
         _TOPICS,
@@ -407,8 +407,8 @@ FAULTS = (
     Fault(
         "a topic of several that lost records is paused",
         "ingest/multi_topic",
-        'if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
-        "if False:",
+        'elif topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):',
+        "elif False:",
         _TOPICS,
         "a_topic_that_lost_records_is_paused_alone",
     ),
@@ -438,7 +438,7 @@ FAULTS = (
     ),
     Fault(
         "a resumed topic gets the records that it missed",
-        "ingest/multi_topic",
+        "ingest/isolated_topic",
         "_write_batch(target, records, number, resumed_offsets=offsets)",
         "records.schema",
         _TOPICS,

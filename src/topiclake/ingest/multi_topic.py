@@ -2,8 +2,7 @@
 
 The offsets of all topics of a query advance together. So the Delta table `<checkpoint>_paused` notes the
 batches and offsets that a paused topic misses. When the topic works again, those offsets are read and written
-in large ranges, before newer records. The table fixes each range before it is written, with the number of its
-last batch. So a crash repeats the same range, and Delta writes it once.
+in large ranges, before newer records (`isolated_topic`).
 
 A topic is paused if it cannot be written, if Kafka has lost records of it, or if the pipeline no longer lists
 it. Spark continues to advance its offsets in the checkpoint.
@@ -17,50 +16,27 @@ import logging
 import math
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.config import table_name
-from topiclake.config.pipeline import QUARANTINE
-from topiclake.config.settings import Settings
-from topiclake.errors import (
-    DecodeError,
-    IngestError,
-    SchemaRegistryError,
-    StorageError,
-    SubjectNotFoundError,
-)
-from topiclake.ingest import change_batch, registered_batch, targets
-from topiclake.ingest.paused_topics import Span, mark_resumed, next_range, note, paused, spans_of
-from topiclake.ingest.targets import Target
-from topiclake.kafka import client as kafka_client
-from topiclake.kafka import offsets as kafka_offsets
+from topiclake.errors import StorageError
+from topiclake.ingest import isolated_topic, targets
+from topiclake.ingest.isolated_topic import TopicPart
+from topiclake.ingest.paused_topics import Span, mark_resumed, note, paused
+from topiclake.ingest.topic_targets import Topics, owners_of
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
 from topiclake.session import parallel_tasks
-from topiclake.storage import mount
 from topiclake.streaming import checkpoint, lost_offsets
 from topiclake.streaming.checkpoint import Ranges
-from topiclake.streaming.failure import FAILFAST
 from topiclake.streaming.row_cache import cached
-
-#: Seconds between two attempts to resume a topic while the query runs.
-RETRY_SECONDS = 60.0
-
-
-#: Seconds after which a batch leaves the rest of a topic to the next batch, so that other topics do not wait.
-RESUME_SECONDS = 10.0
-
 
 #: The number of topics that are written side by side. A commit waits for its store, so more than one a core
 #: of the driver.
@@ -69,64 +45,7 @@ MAX_THREADS = min(8, 2 * (os.cpu_count() or 1))
 #: The number of records of a partition of a batch in memory, about. Each topic reads all of them.
 _PARTITION_RECORDS = 100_000
 
-#: The number of records of a topic for a task, about. The first task writes a file also without rows.
-_TASK_RECORDS = 10_000
-
-#: Texts of errors that end the batch for all topics: a bad record in mode FAILFAST, a stop of the query.
-_ENDS = (FAILFAST, "SPARK_JOB_CANCELLED", "InterruptedException")
 _LOG = logging.getLogger(__name__)
-
-#: By checkpoint and topic: the start of its query, and when the topic may be tried again.
-_next_try: dict[tuple[str, str], tuple[str, float]] = {}
-
-
-@dataclass(frozen=True)
-class Topics:
-    """The targets of several topics; picklable, for Spark Connect.
-
-    Attributes:
-        template: A target whose paths and subjects hold `{topic}`.
-        reader: Options of Spark's Kafka source without topics and offsets, to read a paused range again.
-        ledger: Location of the Delta table of paused ranges.
-        retry_seconds: Seconds between two attempts to resume a topic.
-        fail_on_data_loss: Whether a topic is paused if Kafka has deleted records of it. Otherwise it
-            continues with the remaining records.
-        ids: By topic the id for the properties of a new table, if offsets order its changes.
-        client: Settings of a confluent-kafka client.
-        reads: A regular expression that matches the topics of the pipeline.
-    """
-
-    template: Target
-    reader: Mapping[str, str] = field(repr=False)
-    ledger: str
-    client: Mapping[str, Any] = field(repr=False)
-    reads: str
-    retry_seconds: float = RETRY_SECONDS
-    fail_on_data_loss: bool = True
-    ids: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_settings(cls, settings: Settings, template: Target) -> Topics:
-        """Return the topics of a configuration; the paths and subjects of `template` hold `{topic}`."""
-        return cls(
-            template=template,
-            reader=kafka_source.range_options(settings.kafka),
-            ledger=mount.resolve(settings.storage, settings.pipeline.paused_path),
-            client=kafka_client.client_settings(settings.kafka),
-            reads=kafka_source.pattern(settings.pipeline),
-            fail_on_data_loss=settings.pipeline.fail_on_data_loss,
-        )
-
-    def target(self, topic: str) -> Target:
-        """Return the target of one topic."""
-        return replace(
-            self.template,
-            topic=topic,
-            table=table_name.for_topic(self.template.table, topic),
-            quarantine=table_name.for_topic(self.template.quarantine, topic),
-            schemas=self.template.schemas.for_topic(topic),
-            properties={**self.template.properties, **targets.topic_property(topic, self.ids)},
-        )
 
 
 def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
@@ -140,9 +59,10 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     ranges = checkpoint.ranges(spark, template.checkpoint, batch_id, template.start)
     new = {topic: spans for topic, partitions in ranges.items() if (spans := _not_empty(partitions))}
     waiting, lost = paused(spark, topics.ledger), _losses(topics, spark, ranges)
-    parts, failing = _parts(topics, new, waiting, lost, batch_id)
+    reasons = _pause_reasons(topics, new.keys() | waiting.keys(), lost)
+    parts, failing = _parts(topics, new, waiting, reasons, batch_id)
     ready = {part.topic: part.spans for part in parts if part.spans}
-    if ready and any(_pause_reason(topics, topic, lost) for topic in failing):
+    if ready and reasons.keys() & failing.keys():
         # Spark would wait for records that are deleted.
         records = kafka_source.read_range(spark, topics.reader, ready, fail_on_data_loss=False)
     elif failing:
@@ -150,7 +70,8 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
     # Each topic reads its part of the batch from memory or disk, instead of reading Kafka again.
     partitions = math.ceil(sum(part.records for part in parts) / _PARTITION_RECORDS)
     records = records.coalesce(max(parallel_tasks(spark), partitions))
-    with cached(records), _side_by_side(topics, records, parts, batch_id, _owners(topics, ranges)) as written:
+    owners = owners_of(topics, ranges)
+    with cached(records), _side_by_side(topics, records, parts, batch_id, owners) as written:
         for topic, reason in failing.items():
             _pause(spark, topics, topic, batch_id, new[topic], reason)
         for part, failure in written:
@@ -162,38 +83,13 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
                 mark_resumed(spark, topics.ledger, part.topic, batch_id)
 
 
-@dataclass(frozen=True)
-class _TopicPart:
-    """The part of a batch that has one topic.
-
-    Attributes:
-        topic: The topic.
-        missed: Rows of the table of pauses, whose ranges are written first.
-        spans: By partition the offsets to write; none if the ranges include them.
-    """
-
-    topic: str
-    missed: list[Row]
-    spans: Mapping[int, Span]
-
-    @property
-    def records(self) -> int:
-        """The number of new records, at most."""
-        return sum(after - first for first, after in self.spans.values())
-
-    @property
-    def size(self) -> int:
-        """The number of records to write, at most."""
-        return self.records + sum(int(row["last"]) + 1 - int(row["first"]) for row in self.missed)
-
-
 def _parts(
     topics: Topics,
     new: Ranges,
     waiting: Mapping[str, list[Row]],
-    lost: Mapping[str, LostRange],
+    reasons: Mapping[str, str],
     batch_id: int,
-) -> tuple[list[_TopicPart], dict[str, str]]:
+) -> tuple[list[TopicPart], dict[str, str]]:
     """Return what a batch tries to write, and the reasons why other topics with new records stay paused."""
     parts, failing = [], {}
     for topic in sorted(new.keys() | waiting.keys()):
@@ -203,12 +99,12 @@ def _parts(
             for row in waiting.get(topic, [])
             if row["batch_id"] < batch_id or row["resumed_as"] is not None
         ]
-        reason = _pause_reason(topics, topic, lost)
-        if reason is None and missed and _waits(topics, topic):
+        reason = reasons.get(topic)
+        if reason is None and missed and isolated_topic.waits(topics, topic):
             reason = missed[-1]["why"]
         is_written = any(row["batch_id"] == batch_id for row in missed)
         if reason is None:
-            parts.append(_TopicPart(topic, missed, {} if is_written else new.get(topic, {})))
+            parts.append(TopicPart(topic, missed, {} if is_written else new.get(topic, {})))
         elif topic in new:
             failing[topic] = reason
     return parts, failing
@@ -218,11 +114,11 @@ def _parts(
 def _side_by_side(
     topics: Topics,
     records: DataFrame,
-    parts: Iterable[_TopicPart],
+    parts: Iterable[TopicPart],
     batch_id: int,
     owners: Mapping[str, list[str]],
-) -> Iterator[Iterator[tuple[_TopicPart, str | None]]]:
-    """Write topics side by side, the largest first, and return each with the result of `_write_topic`.
+) -> Iterator[Iterator[tuple[TopicPart, str | None]]]:
+    """Write topics side by side, the largest first, and return each with the reason if it must wait.
 
     After an error, also of the caller, topics that have not begun are not written. No thread runs when the
     error is raised.
@@ -233,7 +129,7 @@ def _side_by_side(
             running = {
                 threads.submit(
                     inheritable_thread_target(records.sparkSession)(
-                        partial(_write_topic, topics, records, part, batch_id, owners)
+                        partial(isolated_topic.write, topics, records, part, batch_id, owners)
                     )
                 ): part
                 for part in sorted(parts, key=lambda part: -part.size)
@@ -241,27 +137,6 @@ def _side_by_side(
             yield ((running[done], done.result()) for done in as_completed(running))
         finally:
             threads.shutdown(cancel_futures=True)
-
-
-def _write_topic(
-    topics: Topics, records: DataFrame, part: _TopicPart, batch_id: int, owners: Mapping[str, list[str]]
-) -> str | None:
-    """Write the ranges of a topic; return the reason if the topic fails, or must still wait."""
-    spark, topic, missed = records.sparkSession, part.topic, part.missed
-    if missed and not _resumed(spark, topics, topic, missed, owners, RESUME_SECONDS):
-        return str(missed[-1]["why"])
-    if not part.spans:
-        return None
-    try:
-        _require_own_table(topics, topic, owners)
-        of_topic = records.where(F.col("topic") == topic).coalesce(math.ceil(part.records / _TASK_RECORDS))
-        _write_batch(topics.target(topic), of_topic, batch_id)
-    except Exception as error:
-        if not _affects_one_topic(error):
-            raise
-        _wait(topics, topic)
-        return _message(error)
-    return None
 
 
 def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
@@ -280,80 +155,17 @@ def _losses(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, Lo
     return {lost.topic: lost for lost in losses}
 
 
-def _pause_reason(topics: Topics, topic: str, lost: Mapping[str, LostRange]) -> str | None:
-    if re.fullmatch(topics.reads, topic) is None:
-        return "the topic was removed from the list of the pipeline"
-    if topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
-        return f"{lost[topic]}; try: fail_on_data_loss=false, which continues with the records after them"
-    return None
-
-
-def resume(spark: SparkSession, topics: Topics) -> None:
-    """Write the missed ranges of paused topics that work again, before the query runs.
-
-    Otherwise they would wait for new records, without which Spark runs no micro-batch.
-
-    Raises:
-        SchemaRegistryError: The registry cannot be used.
-        DecodeError: A record cannot be decoded, in mode FAILFAST.
-    """
-    waiting = paused(spark, topics.ledger)
-    owners = _owners(topics, waiting)
-    for topic, missed in waiting.items():
-        if re.fullmatch(topics.reads, topic):
-            _resumed(spark, topics, topic, missed, owners, math.inf)
-
-
-def _owners(topics: Topics, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the topics by their table, as a catalog compares names."""
-    owners: dict[str, list[str]] = {}
-    for name in names:
-        table = table_name.for_topic(topics.template.table, name)
-        owners.setdefault(table_name.folded(table), []).append(name)
-    return owners
-
-
-def _require_own_table(topics: Topics, topic: str, owners: Mapping[str, list[str]]) -> None:
-    """Check that no other topic has the table of a topic, as its table or as its quarantine."""
-    table = table_name.for_topic(topics.template.table, topic)
-    if not table_name.is_allowed(table):
-        raise IngestError(
-            f"the table of topic {topic} would be {table}, and no catalog allows a dot in a table's name",
-            "set table_path in place of table, or a separate pipeline for this topic",
-            topic=topic,
-            table=table,
-            reason="table_name",
-        )
-    for other in owners.get(table_name.folded(table), ()):
-        if other != topic:
-            raise IngestError(
-                f"topics {topic} and {other} would have the same table: a catalog ignores the case of names",
-                "set table_path in place of table, or a separate pipeline for one of them",
-                topic=topic,
-                table=table,
-                reason="table_name",
+def _pause_reasons(topics: Topics, names: Iterable[str], lost: Mapping[str, LostRange]) -> dict[str, str]:
+    """Return the reasons why topics are paused before a batch tries to write them."""
+    reasons = {}
+    for topic in names:
+        if re.fullmatch(topics.reads, topic) is None:
+            reasons[topic] = "the topic was removed from the list of the pipeline"
+        elif topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
+            reasons[topic] = (
+                f"{lost[topic]}; try: fail_on_data_loss=false, which continues with the records after them"
             )
-    other = topic[: -len(QUARANTINE)]
-    quarantine = table_name.for_topic(topics.template.quarantine, other)
-    if other and table_name.folded(table) == table_name.folded(quarantine):
-        raise IngestError(
-            f"the table of topic {topic} would be the quarantine of topic {other}",
-            "set a table or table_path that does not end with {topic}",
-            topic=topic,
-            reason="quarantine_of_another",
-        )
-
-
-def _affects_one_topic(error: Exception) -> bool:
-    """Return whether an error affects only its topic."""
-    if isinstance(error, SubjectNotFoundError):
-        return True
-    text = str(error)
-    return not (isinstance(error, (SchemaRegistryError, DecodeError)) or any(end in text for end in _ENDS))
-
-
-def _message(error: Exception) -> str:
-    return " ".join(str(error).split())[:1000]
+    return reasons
 
 
 def _pause(
@@ -370,83 +182,12 @@ def _pause(
     try:
         note(spark, topics.ledger, rows, writer=writer, batch_id=batch_id)
     except Exception as error:
-        if not _affects_one_topic(error):
+        if not isolated_topic.affects_one_topic(error):
             raise
         raise StorageError(
-            f"topic {topic} cannot be written ({reason}), nor can it be paused: {_message(error)}",
+            f"topic {topic} cannot be written ({reason}), nor can it be paused: "
+            f"{isolated_topic.message(error)}",
             f"make {topics.ledger} writable",
             topic=topic,
             ledger=topics.ledger,
         ) from None
-
-
-def _wait(topics: Topics, topic: str) -> None:
-    """Delay the next attempt of a topic; the next start of the query does not wait."""
-    until = time.monotonic() + topics.retry_seconds
-    _next_try[topics.template.checkpoint, topic] = topics.template.start, until
-
-
-def _waits(topics: Topics, topic: str) -> bool:
-    start, until = _next_try.get((topics.template.checkpoint, topic), ("", 0.0))
-    return start == topics.template.start and until > time.monotonic()
-
-
-def _resumed(
-    spark: SparkSession,
-    topics: Topics,
-    topic: str,
-    missed: list[Row],
-    owners: Mapping[str, list[str]],
-    seconds: float,
-) -> bool:
-    """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
-    target, end = topics.target(topic), time.monotonic() + seconds
-    try:
-        _require_own_table(topics, topic, owners)
-        # No range is fixed while the topic fails, since it may be larger later.
-        registered_batch.require_ready(target, spark)
-        while missed:
-            number, ranges = next_range(spark, topics.ledger, topic, missed)
-            offsets = {topic: spans_of(ranges)}
-            if offsets := _offsets_in_kafka(topics, offsets):
-                records = kafka_source.read_range(
-                    spark, topics.reader, offsets, fail_on_data_loss=topics.fail_on_data_loss
-                )
-                _write_batch(target, records, number, resumed_offsets=offsets)
-            mark_resumed(spark, topics.ledger, topic, number)
-            missed = missed[len(ranges) :]
-            if missed and time.monotonic() > end:
-                _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
-                return False
-    except Exception as error:
-        if not _affects_one_topic(error):
-            raise
-        _LOG.warning("topic %s is still paused: %s", topic, _message(error))
-        _wait(topics, topic)
-        return False
-    _LOG.warning("topic %s continues", topic)
-    return True
-
-
-def _write_batch(
-    target: Target, records: DataFrame, batch_id: int, *, resumed_offsets: Ranges | None = None
-) -> None:
-    """Write records of one topic: append them, or apply their changes."""
-    if target.changes is None:
-        registered_batch.write(target, records, batch_id, resumed_offsets=resumed_offsets)
-    else:
-        change_batch.write(target, target.changes, None, records, batch_id, resumed_offsets=resumed_offsets)
-
-
-def _offsets_in_kafka(topics: Topics, offsets: Ranges) -> Ranges:
-    """Return the offsets; unless `fail_on_data_loss` is set, without deleted topics and partitions."""
-    if topics.fail_on_data_loss:
-        return offsets
-    broker_offsets = kafka_offsets.fetch_offsets(topics.client, offsets, with_ids=False).offsets
-    in_kafka = {
-        topic: {
-            partition: span for partition, span in spans.items() if partition in broker_offsets.get(topic, {})
-        }
-        for topic, spans in offsets.items()
-    }
-    return {topic: spans for topic, spans in in_kafka.items() if spans}

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
 from topiclake.ingest import start_state, targets
-from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.planned_ranges import PlannedRange, planned_ranges, read_sample
 from topiclake.ingest.planned_tables import PlannedTable, planned_table
 from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.ingest.table_topics import TableTopics
+from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.local_frame import local_frame

@@ -18,6 +18,7 @@ from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import (
     change_batch,
     declared_batch,
+    isolated_topic,
     multi_topic,
     registered_batch,
     start_state,
@@ -25,13 +26,13 @@ from topiclake.ingest import (
 )
 from topiclake.ingest.batch_schemas import BatchSchemas, BeforeTable
 from topiclake.ingest.consumer_group import GroupCommit
-from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.quarantine import automatic_replay
 from topiclake.ingest.row_transform import Function
 from topiclake.ingest.start_check import StartCheck
 from topiclake.ingest.start_state import StartState
 from topiclake.ingest.table_topics import TableTopics
 from topiclake.ingest.targets import Target
+from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
@@ -234,7 +235,7 @@ def _writer(
     if topics is not None:
         # With a separate start id, the query does not use the state of this call, whose registry client does
         # not wait.
-        multi_topic.resume(spark, replace(topics, template=replace(target, start=uuid4().hex)))
+        isolated_topic.resume(spark, replace(topics, template=replace(target, start=uuid4().hex)))
         template = replace(target, schemas=waiting_schemas)
         return partial(multi_topic.write, replace(topics, template=template))
     prepared = replace(_prepared(spark, settings, target, before_table), schemas=waiting_schemas)

@@ -21,11 +21,11 @@ from topiclake.delta import table_commits
 from topiclake.delta.table_commits import Commits
 from topiclake.errors import ConfigError, IngestError
 from topiclake.ingest import resume_table, targets
-from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.paused_topics import Span, mark_resumed, paused, spans_by_partition
 from topiclake.ingest.resume_table import Resumption, TableContent
 from topiclake.ingest.start_state import StartState
 from topiclake.ingest.targets import Target
+from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.offsets import BrokerOffsets

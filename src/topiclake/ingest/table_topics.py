@@ -19,8 +19,8 @@ from topiclake.config.settings import Settings
 from topiclake.delta import catalog
 from topiclake.delta import table as delta
 from topiclake.errors import IngestError
-from topiclake.ingest.multi_topic import Topics
 from topiclake.ingest.targets import TOPIC_PROPERTY, Target, topic_property
+from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.storage.failures import storage_errors
 from topiclake.threads import side_by_side

@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 from topiclake.config.load import load_settings
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, IngestError, SchemaRegistryError, StorageError, TopicNotFoundError
-from topiclake.ingest import multi_topic, paused_topics, registered_batch
+from topiclake.ingest import isolated_topic, multi_topic, paused_topics, registered_batch
 from topiclake.ingest import start as ingest
 from topiclake.ingest.audit import audit
 from topiclake.kafka import admin as kafka_admin
@@ -242,8 +242,8 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     # With no time and one offset at once, a batch of the query writes one range of those that were missed.
     with monkeypatch.context() as patched:
         patched.setattr(paused_topics, "MAX_OFFSETS", 1)
-        patched.setattr(multi_topic, "RESUME_SECONDS", 0.0)
-        patched.setattr(multi_topic, "resume", lambda *_: None)
+        patched.setattr(isolated_topic, "RESUME_SECONDS", 0.0)
+        patched.setattr(isolated_topic, "resume", lambda *_: None)
         world.run()
     assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11, 12])
     assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
@@ -364,7 +364,7 @@ def test_a_crash_between_a_resumed_range_and_its_mark_doubles_nothing(world, mon
     world.register("b")
     world.publish("a", of_a, ids(1))
     with monkeypatch.context() as broken:
-        broken.setattr(multi_topic, "mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
+        broken.setattr(isolated_topic, "mark_resumed", lambda *_: (_ for _ in ()).throw(KeyError("crash")))
         world.publish("b", of_a, ids(3))
         world.run()
     waiting = world.paused()["b"]

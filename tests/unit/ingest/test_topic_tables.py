@@ -8,13 +8,15 @@ import pytest
 
 import topiclake as tl
 from topiclake.errors import IngestError
-from topiclake.ingest import multi_topic, targets
+from topiclake.ingest import isolated_topic, targets
+from topiclake.ingest.topic_targets import Topics, owners_of
+from topiclake.ingest.topic_targets import require_own_table as require_table
 
 
 def require_own_table(location, topic, others=()):
     template = SimpleNamespace(table=location, quarantine=f"{location}_quarantine")
     topics = SimpleNamespace(template=template)
-    multi_topic._require_own_table(topics, topic, multi_topic._owners(topics, (topic, *others)))
+    require_table(topics, topic, owners_of(topics, (topic, *others)))
 
 
 def refusal(location, topic, others=()):
@@ -62,7 +64,7 @@ def test_the_table_of_each_topic_gets_its_id(tmp_path):
     )
     (tmp_path / "local.yaml").write_text("")
     settings = tl.load_settings("shop", {}, conf=tmp_path)
-    topics = multi_topic.Topics.from_settings(settings, targets.target(settings))
+    topics = Topics.from_settings(settings, targets.target(settings))
     noted = replace(topics, ids={"a": "id"}).target("a").properties[targets.TOPIC_PROPERTY]
     assert json.loads(noted) == {"name": "a", "id": "id"}
     assert topics.target("a").properties == {}
@@ -77,4 +79,4 @@ def test_the_table_of_each_topic_gets_its_id(tmp_path):
     ],
 )
 def test_a_stop_of_the_query_pauses_no_topic(error, affects_one):
-    assert multi_topic._affects_one_topic(error) is affects_one
+    assert isolated_topic.affects_one_topic(error) is affects_one
