@@ -34,6 +34,9 @@ from workbench.services import control as services
 GREEN, RED = 0, 1
 COPIES = 2
 
+#: The JVM keeps its local files in the folder of the first run, which pytest would remove after three runs.
+_KEEP_FOLDERS = ("-p", "no:cacheprovider", "-o", "tmp_path_retention_count=100000")
+
 
 class Copy:
     """A copy of what git knows, with a broker, a registry and a JVM for all runs of pytest on it.
@@ -81,7 +84,7 @@ class Copy:
         log = self._folder / "pytest.log"
         with log.open("w") as out:
             code = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection],
+                [sys.executable, "-m", "pytest", "-q", "-x", *_KEEP_FOLDERS, *selection],
                 cwd=self._folder,
                 env=os.environ | self._variables(),
                 stdout=out,
@@ -99,7 +102,8 @@ class Copy:
             # Without its guard, a record may have ended the last one.
             if self._jvm is None or not self._jvm.is_alive:
                 self._jvm = WarmJvm(self._folder / "jvm", PROJECT, modules)
-        return modules | self._jvm.environment() | {"TOPICLAKE_TEST_HOME": str(self._home.folder)}
+        folders = {"TOPICLAKE_TEST_HOME": str(self._home.folder), "PYTEST_DEBUG_TEMPROOT": str(self._folder)}
+        return modules | self._jvm.environment() | folders
 
 
 Task = TypeVar("Task")
