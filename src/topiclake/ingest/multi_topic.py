@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from topiclake.errors import StorageError
 from topiclake.ingest import isolated_topic, targets
 from topiclake.ingest.isolated_topic import TopicPart
-from topiclake.ingest.paused_topics import Span, mark_resumed, note, paused
+from topiclake.ingest.paused_topics import Span, combine, mark_resumed, note, paused
 from topiclake.ingest.topic_targets import Topics, owners_of
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.lost_ranges import LostRange
@@ -81,6 +81,7 @@ def write(topics: Topics, records: DataFrame, batch_id: int) -> None:
             elif part.spans and any(row["batch_id"] == batch_id for row in waiting.get(part.topic, [])):
                 # An earlier attempt of this batch noted the range; later batches must not write it again.
                 mark_resumed(spark, topics.ledger, part.topic, batch_id)
+    combine(spark, topics.ledger, waiting, batch_id)
 
 
 def _parts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from threading import Lock
 
@@ -29,6 +29,10 @@ _PROPERTIES = {"delta.autoOptimize.autoCompact": "true"}
 MAX_OFFSETS = 1_000_000
 
 
+#: The number of rows that a topic has too many when a batch combines them. Each batch reads all rows.
+SURPLUS_ROWS = 1_000
+
+
 #: Threads of a query write the table in turn, since Delta refuses two updates at the same time.
 _writing = Lock()
 
@@ -46,6 +50,27 @@ def note(
         if not delta.is_table(spark, ledger):
             delta.ensure_table(spark, ledger, ranges.schema, _PROPERTIES)
         delta.append_once(ranges, ledger, writer=writer, batch_id=batch_id, commit={})
+
+
+def combine(spark: SparkSession, ledger: str, waiting: Mapping[str, list[Row]], before: int) -> None:
+    """Replace the rows of long pauses by few rows with the same offsets, a commit for each topic.
+
+    Args:
+        spark: The session.
+        ledger: Location of the table.
+        waiting: Rows by topic, as `paused` returned them.
+        before: The batch that runs. It may be repeated, so its rows stay as they are.
+    """
+    for topic, known in waiting.items():
+        if len(known) - len(_combined(known)) < SURPLUS_ROWS:
+            continue
+        with _writing:
+            # Threads of this batch may have resumed some of the known ranges.
+            missed = [row for row in paused(spark, ledger).get(topic, []) if row["batch_id"] < before]
+            if all(row["resumed_as"] is None for row in missed):
+                rows = local_frame(spark, _combined(missed), LEDGER_SCHEMA).write.format("delta")
+                replaced = f"{_waits(topic)} AND batch_id < {before}"
+                rows.mode("overwrite").option("replaceWhere", replaced).save(ledger)
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
@@ -100,16 +125,12 @@ def next_range(spark: SparkSession, ledger: str, topic: str, missed: list[Row]) 
     number = missed[0]["resumed_as"]
     if number is not None:
         return number, [row for row in missed if row["resumed_as"] == number]
-    number, offsets = missed[0]["batch_id"], 0
-    for batch_id, rows in groupby(missed, key=lambda row: row["batch_id"]):
-        offsets += sum(row["last"] + 1 - row["first"] for row in rows)
-        if offsets > MAX_OFFSETS:
-            break
-        number = batch_id
+    rows = next(_in_ranges(missed))
+    number = rows[-1]["batch_id"]
     of_range = f"{_waits(topic)} AND batch_id <= {number}"
     with _writing:
         catalog.update(spark, ledger, f"resumed_as = {number}", of_range)
-    return number, [row for row in missed if row["batch_id"] <= number]
+    return number, rows
 
 
 def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | None = None) -> None:
@@ -117,6 +138,33 @@ def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | Non
     of_batch = "" if number is None else f" AND coalesce(resumed_as, batch_id) = {number}"
     with _writing:
         catalog.update(spark, ledger, "resumed_at = current_timestamp()", f"{_waits(topic)}{of_batch}")
+
+
+def _in_ranges(missed: Iterable[Row]) -> Iterator[list[Row]]:
+    """Split rows of a topic between batches, so that each part has `MAX_OFFSETS` at most, or one batch."""
+    part: list[Row] = []
+    offsets = 0
+    for _, of_batch in groupby(missed, key=lambda row: row["batch_id"]):
+        rows = list(of_batch)
+        more = sum(row["last"] + 1 - row["first"] for row in rows)
+        if part and offsets + more > MAX_OFFSETS:
+            yield part
+            part, offsets = [], 0
+        part += rows
+        offsets += more
+    if part:
+        yield part
+
+
+def _combined(missed: Iterable[Row]) -> list[tuple[object, ...]]:
+    """Return the rows that replace rows of a topic, a row for each partition and `MAX_OFFSETS` offsets."""
+    combined: list[tuple[object, ...]] = []
+    for rows in _in_ranges(missed):
+        topic, batch_id, why = rows[-1]["topic"], rows[-1]["batch_id"], rows[-1]["why"]
+        since = rows[0]["paused_at"]
+        for partition, (first, after) in spans_of(rows).items():
+            combined.append((topic, batch_id, partition, first, after - 1, why, since, None, None))
+    return combined
 
 
 def _waits(topic: str) -> str:

@@ -53,3 +53,65 @@ def test_topics_are_noted_and_marked_at_the_same_time(spark, tmp_path):
         "c": [0, 1],
         "d": [0],
     }
+
+
+def test_a_long_pause_has_few_rows_with_the_same_offsets(spark, tmp_path, monkeypatch):
+    ledger, now = str(tmp_path / "paused"), datetime.now(timezone.utc)
+    monkeypatch.setattr(paused_topics, "SURPLUS_ROWS", 4)
+    # Two batches of two partitions with ten offsets each.
+    monkeypatch.setattr(paused_topics, "MAX_OFFSETS", 40)
+
+    def note(topic, batch_id):
+        rows = [
+            (
+                topic,
+                batch_id,
+                partition,
+                batch_id * 10,
+                batch_id * 10 + 9,
+                f"reason {batch_id}",
+                now,
+                None,
+                None,
+            )
+            for partition in (0, 1)
+        ]
+        paused_topics.note(spark, ledger, rows, writer=f"query/{topic}/paused", batch_id=batch_id)
+
+    def combine(before):
+        paused_topics.combine(spark, ledger, paused_topics.paused(spark, ledger), before)
+        return {
+            topic: [
+                (row["batch_id"], row["partition"], row["first"], row["last"], row["why"]) for row in rows
+            ]
+            for topic, rows in paused_topics.paused(spark, ledger).items()
+        }
+
+    for batch_id in range(2):
+        note("a", batch_id)
+        note("b", batch_id)
+    assert len(combine(2)["a"]) == 4, "two of them would remain, which is no large difference"
+    for batch_id in range(2, 6):
+        note("a", batch_id)
+    before = combine(5)
+    assert before["a"] == [
+        (1, 0, 0, 19, "reason 1"),
+        (1, 1, 0, 19, "reason 1"),
+        (3, 0, 20, 39, "reason 3"),
+        (3, 1, 20, 39, "reason 3"),
+        (4, 0, 40, 49, "reason 4"),
+        (4, 1, 40, 49, "reason 4"),
+        (5, 0, 50, 59, "reason 5"),
+        (5, 1, 50, 59, "reason 5"),
+    ]
+    assert len(before["b"]) == 4
+    note("a", 5)
+    assert combine(6) == before, "the repeated batch has noted its ranges before"
+
+    missed = paused_topics.paused(spark, ledger)["a"]
+    assert paused_topics.next_range(spark, ledger, "a", missed)[0] == 1
+    for batch_id in range(6, 12):
+        note("a", batch_id)
+    assert len(combine(12)["a"]) == 20, "a fixed range may be written in part"
+    paused_topics.mark_resumed(spark, ledger, "a", 1)
+    assert len(combine(12)["a"]) < 12
