@@ -218,7 +218,7 @@ def test_new_versions_while_the_query_runs_change_only_their_own_table(world):
 
 
 @pytest.mark.thorough("a topic is paused and resumed by a start in the test of a crash")
-@pytest.mark.slow("four ingests of two topics")
+@pytest.mark.slow("five ingests of two topics")
 def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(world, monkeypatch):
     for name in ("a", "b"):
         world.topic(name)
@@ -236,25 +236,31 @@ def test_a_topic_without_a_schema_is_paused_and_resumed_with_all_its_records(wor
     assert f"subject {world.prefix}-b-value is not in the schema registry" in ranges[0]["why"]
     assert not delta.is_table(world.spark, f"{world.folder}/tables/{world.prefix}-b_quarantine")
 
+    with monkeypatch.context() as patched:
+        patched.setattr(paused_topics, "SURPLUS_ROWS", 1)
+        world.publish("b", of_a, ids(14))
+        world.run()
+    assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}, "batches 0 and 1 are combined"
+
     world.register("b")
     world.publish("a", of_a, ids(3))
-    world.publish("b", of_a, ids(14))
+    world.publish("b", of_a, ids(15))
     # With no time and one offset at once, a batch of the query writes one range of those that were missed.
     with monkeypatch.context() as patched:
         patched.setattr(paused_topics, "MAX_OFFSETS", 1)
         patched.setattr(isolated_topic, "RESUME_SECONDS", 0.0)
         patched.setattr(isolated_topic, "resume", lambda *_: None)
         world.run()
-    assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11, 12])
-    assert {row["batch_id"] for row in world.paused()["b"]} == {1, 2}
+    assert (world.rows("a"), world.rows("b")) == ([1, 2, 3], [10, 11, 12, 13])
+    assert {row["batch_id"] for row in world.paused()["b"]} == {2, 3}
 
     world.run()
-    assert world.rows("b") == [10, 11, 12, 13, 14], "nothing is new, so Spark runs no batch"
+    assert world.rows("b") == [10, 11, 12, 13, 14, 15], "nothing is new, so Spark runs no batch"
     assert world.paused() == {}
     assert world.writes("b") == 2, "what it has missed is written at once"
 
     listed = tl.create_view(world.spark, world.settings()).drop("table").collect()
-    assert sorted(map(tuple, listed)) == [(f"{world.prefix}-a", 3, 0), (f"{world.prefix}-b", 5, 0)]
+    assert sorted(map(tuple, listed)) == [(f"{world.prefix}-a", 3, 0), (f"{world.prefix}-b", 6, 0)]
 
 
 @pytest.mark.slow("two ingests of two topics")
