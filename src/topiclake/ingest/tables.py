@@ -196,7 +196,8 @@ def paused_topics(spark: SparkSession, settings: Settings) -> DataFrame:
 
     Returns:
         `topic STRING, batch_id BIGINT, partition INT, first BIGINT, last BIGINT, why STRING, paused_at
-        TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT`; the last two are null.
+        TIMESTAMP, resumed_at TIMESTAMP, resumed_as BIGINT`; the last two are null. A row has the offsets of
+        the batch `batch_id`, and after a long pause also those of batches before it.
 
     Example:
         >>> tl.paused_topics(spark, settings).count()
