@@ -199,7 +199,7 @@ FAULTS = (
         "late = batch.earlier(batch.target.table, LATE)",
         "late = None",
         _MICRO_BATCH,
-        "a_schema_that_becomes_known_after_a_crash_doubles_nothing",
+        "a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing",
     ),
     Fault(
         "if two drivers write a batch, the driver of commit 2 decides",
@@ -573,7 +573,7 @@ FAULTS = (
         "a MERGE that is repeated is skipped",
         "delta/merge",
         'f"{_COMMAND}txnVersion": str(batch_id)',
-        'f"{_COMMAND}txnVersion": str(id(metadata))',
+        'f"{_COMMAND}txnVersion": str(__import__("time").time_ns())',
         _CHANGES,
         _NEWEST_CHANGE,
     ),
