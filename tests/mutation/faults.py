@@ -199,7 +199,7 @@ FAULTS = (
         "late = batch.earlier(batch.target.table, LATE)",
         "late = None",
         _MICRO_BATCH,
-        "a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing",
+        "failfast_accepts_a_record_of_commit_2_whose_schema_is_gone_after_a_crash",
     ),
     Fault(
         "if two drivers write a batch, the driver of commit 2 decides",

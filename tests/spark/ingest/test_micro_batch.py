@@ -659,10 +659,11 @@ def test_what_is_in_quarantine_stays_there_when_its_version_fits_by_then(
     assert places(spark, target) == [(0, "incompatible_schema")]
 
 
+@pytest.mark.thorough("a further way for a schema to change after a crash")
 @pytest.mark.parametrize(
     ("commit", "expected"),
     [
-        pytest.param(1, "unknown_schema_id", marks=pytest.mark.thorough("commit 2 is tested")),
+        (1, "unknown_schema_id"),
         (2, "table"),
     ],
 )
@@ -673,6 +674,16 @@ def test_a_looked_up_schema_that_is_gone_after_a_crash_loses_and_doubles_nothing
     registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
     registered_batch.write(restarted(target), mixed, 0)
     assert places(spark, target) == [EXPECTED[0], (1, expected), *EXPECTED[2:]]
+
+
+def test_failfast_accepts_a_record_of_commit_2_whose_schema_is_gone_after_a_crash(
+    spark, target, registry, known, late, whole, kafka_records, crashed
+):
+    failing, records = replace(target, mode="FAILFAST"), kafka_records([whole(known, 0), whole(late, 1)])
+    crashed(failing, records, 0, 2)
+    registry.fault(GONE, path=f"/schemas/ids/{late[0]}")
+    registered_batch.write(restarted(failing), records, 0)
+    assert places(spark, target) == [(0, "table"), (1, "table")]
 
 
 def forget(registry, subject, version, schema_id):
