@@ -55,22 +55,24 @@ def note(
 def combine(spark: SparkSession, ledger: str, waiting: Mapping[str, list[Row]], before: int) -> None:
     """Replace the rows of long pauses by few rows with the same offsets, a commit for each topic.
 
+    A range that is fixed stays as it is, since it may be written in part.
+
     Args:
         spark: The session.
         ledger: Location of the table.
         waiting: Rows by topic, as `paused` returned them.
         before: The batch that runs. It may be repeated, so its rows stay as they are.
     """
-    for topic, known in waiting.items():
+    for topic in waiting:
+        known = _not_fixed(waiting, topic)
         if len(known) - len(_combined(known)) < SURPLUS_ROWS:
             continue
         with _writing:
             # Threads of this batch may have resumed some of the known ranges.
-            missed = [row for row in paused(spark, ledger).get(topic, []) if row["batch_id"] < before]
-            if all(row["resumed_as"] is None for row in missed):
-                rows = local_frame(spark, _combined(missed), LEDGER_SCHEMA).write.format("delta")
-                replaced = f"{_waits(topic)} AND batch_id < {before}"
-                rows.mode("overwrite").option("replaceWhere", replaced).save(ledger)
+            missed = [row for row in _not_fixed(paused(spark, ledger), topic) if row["batch_id"] < before]
+            rows = local_frame(spark, _combined(missed), LEDGER_SCHEMA).write.format("delta")
+            replaced = f"{_waits(topic)} AND resumed_as IS NULL AND batch_id < {before}"
+            rows.mode("overwrite").option("replaceWhere", replaced).save(ledger)
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
@@ -138,6 +140,10 @@ def mark_resumed(spark: SparkSession, ledger: str, topic: str, number: int | Non
     of_batch = "" if number is None else f" AND coalesce(resumed_as, batch_id) = {number}"
     with _writing:
         catalog.update(spark, ledger, "resumed_at = current_timestamp()", f"{_waits(topic)}{of_batch}")
+
+
+def _not_fixed(waiting: Mapping[str, list[Row]], topic: str) -> list[Row]:
+    return [row for row in waiting.get(topic, []) if row["resumed_as"] is None]
 
 
 def _in_ranges(missed: Iterable[Row]) -> Iterator[list[Row]]:
