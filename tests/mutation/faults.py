@@ -453,6 +453,14 @@ FAULTS = (
         "a_crash_between_a_resumed_range_and_its_mark_doubles_nothing",
     ),
     Fault(
+        "a batch combines no ranges that it notes itself",
+        "ingest/paused_topics",
+        " AND batch_id < {before}",
+        "",
+        "tests/spark/ingest/test_paused_topics.py",
+        "a_long_pause_has_few_rows_with_the_same_offsets",
+    ),
+    Fault(
         "a log that a second driver could overwrite is refused",
         "delta/log_store",
         "if is_databricks() or scheme not in _LOG_STORES:",
