@@ -1,6 +1,8 @@
 """Micro-batches of `apply: upsert`: each record changes a row, is skipped, or is in quarantine, and once."""
 
 import pytest
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaProtocolError
 
 import topiclake as tl
 from tests.spark.changes import test_debezium as debezium
@@ -109,6 +111,16 @@ def test_each_hundredth_batch_removes_old_deletions_if_the_table_keeps_them_for_
     assert [row["id"] for row in delta.read(spark, shop.target.table).collect()] == [1]
 
 
+def read_by_others(table):
+    """Read a table with deletion vectors by another library, as docs/changes.md says."""
+    other = DeltaTable(table)
+    query = QueryBuilder().register("customers", other)
+    found = query.execute("SELECT id, name FROM customers ORDER BY id").read_all()
+    assert [found["id"].to_pylist(), found["name"].to_pylist()] == [[1, 3, 4], ["Bob", "Ada", "Ada"]]
+    with pytest.raises(DeltaProtocolError):
+        other.to_pyarrow_table()
+
+
 @pytest.mark.thorough("the same MERGE and the same purge as without deletion vectors")
 def test_with_deletion_vectors_old_values_stay_in_files_until_a_purge_of_the_files(spark, tmp_path):
     properties = 'table_properties: {delta.enableDeletionVectors: "true"}'
@@ -122,6 +134,7 @@ def test_with_deletion_vectors_old_values_stay_in_files_until_a_purge_of_the_fil
     shop.write(shop.records([change(0, 5, 1, "Bob", 2), change(0, 6, 2, "", 2, "d")]), 1)
     assert tl.purge_changes(spark, shop.settings, retention_days=0) == 1
     assert old_values() == 2
+    read_by_others(shop.target.table)
     spark.sql(f"REORG TABLE delta.`{shop.target.table}` APPLY (PURGE)")
     assert old_values() == 0
     assert shop.current("id", "name") == {1: ("Bob",), 3: ("Ada",), 4: ("Ada",)}
