@@ -238,6 +238,11 @@ def replace_once(rows: DataFrame, path: str, *, writer: str, batch_id: int) -> N
     _write_once(rows, path, "overwrite", writer, batch_id, {})
 
 
+def replace_where(rows: DataFrame, path: str, condition: str) -> None:
+    """Replace the rows for which a condition in SQL is true, in one commit; `path` is no name."""
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(path)
+
+
 def _write_once(
     rows: DataFrame, path: str, mode: str, writer: str, batch_id: int, commit: Mapping[str, object]
 ) -> None:

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.errors import DecodeError, SchemaRegistryError, SubjectNotFoundError
 from topiclake.ingest import change_batch, registered_batch
-from topiclake.ingest.paused_topics import Span, mark_resumed, next_range, paused, spans_of
+from topiclake.ingest.paused_topics import (
+    Span,
+    mark_resumed,
+    next_range,
+    number_of_records,
+    paused,
+    spans_of,
+)
 from topiclake.ingest.targets import Target
 from topiclake.ingest.topic_targets import Topics, owners_of, require_own_table
 from topiclake.kafka import offsets as kafka_offsets
@@ -63,7 +70,7 @@ class TopicPart:
     @property
     def size(self) -> int:
         """The number of records to write, at most."""
-        return self.records + sum(int(row["last"]) + 1 - int(row["first"]) for row in self.missed)
+        return self.records + number_of_records(self.missed)
 
 
 def write(
@@ -75,20 +82,16 @@ def write(
         SchemaRegistryError: The registry cannot be used.
         DecodeError: A record cannot be decoded, in mode FAILFAST.
     """
-    topic, missed = part.topic, part.missed
-    try:
-        require_own_table(topics, topic, owners)
-        if missed and not _write_missed(records.sparkSession, topics, topic, missed, RESUME_SECONDS):
-            return str(missed[-1]["why"])
-        if part.spans:
+
+    def write_part() -> str | None:
+        reason = _write_missed(records.sparkSession, topics, part.topic, part.missed, RESUME_SECONDS)
+        if reason is None and part.spans:
             tasks = math.ceil(part.records / _TASK_RECORDS)
-            of_topic = records.where(F.col("topic") == topic).coalesce(tasks)
-            _write_batch(topics.target(topic), of_topic, batch_id)
-    except Exception as error:
-        if not affects_one_topic(error):
-            raise
-        return _postponed(topics, topic, error)
-    return None
+            of_topic = records.where(F.col("topic") == part.topic).coalesce(tasks)
+            _write_batch(topics.target(part.topic), of_topic, batch_id)
+        return reason
+
+    return _try(topics, part.topic, owners, write_part)
 
 
 def resume(spark: SparkSession, topics: Topics) -> None:
@@ -103,15 +106,8 @@ def resume(spark: SparkSession, topics: Topics) -> None:
     waiting = paused(spark, topics.ledger)
     owners = owners_of(topics, waiting)
     for topic, missed in waiting.items():
-        if not re.fullmatch(topics.reads, topic):
-            continue
-        try:
-            require_own_table(topics, topic, owners)
-            _write_missed(spark, topics, topic, missed, math.inf)
-        except Exception as error:
-            if not affects_one_topic(error):
-                raise
-            _postponed(topics, topic, error)
+        if topics.has(topic):
+            _try(topics, topic, owners, partial(_write_missed, spark, topics, topic, missed, math.inf))
 
 
 def waits(topics: Topics, topic: str) -> bool:
@@ -133,18 +129,32 @@ def message(error: Exception) -> str:
     return " ".join(str(error).split())[:1000]
 
 
-def _postponed(topics: Topics, topic: str, error: Exception) -> str:
-    """Delay the next attempt of a topic, and return the reason; the next start of the query does not wait."""
-    _LOG.warning("topic %s cannot be written: %s", topic, message(error))
-    _next_try[topics.template.checkpoint, topic] = (
-        topics.template.start,
-        time.monotonic() + topics.retry_seconds,
-    )
-    return message(error)
+def _try(
+    topics: Topics, topic: str, owners: Mapping[str, list[str]], write: Callable[[], str | None]
+) -> str | None:
+    """Write a topic, and return the reason if it must wait.
+
+    An error delays the next attempt. The next start of the query does not wait.
+    """
+    try:
+        require_own_table(topics, topic, owners)
+        return write()
+    except Exception as error:
+        if not affects_one_topic(error):
+            raise
+        reason = message(error)
+        _LOG.warning("topic %s cannot be written: %s", topic, reason)
+        until = time.monotonic() + topics.retry_seconds
+        _next_try[topics.template.checkpoint, topic] = (topics.template.start, until)
+        return reason
 
 
-def _write_missed(spark: SparkSession, topics: Topics, topic: str, missed: list[Row], seconds: float) -> bool:
-    """Write missed ranges of a topic, oldest first, for `seconds`; return whether all are written."""
+def _write_missed(
+    spark: SparkSession, topics: Topics, topic: str, missed: list[Row], seconds: float
+) -> str | None:
+    """Write missed ranges of a topic, oldest first, for `seconds`; return the reason if some must wait."""
+    if not missed:
+        return None
     target, end = topics.target(topic), time.monotonic() + seconds
     # No range is fixed while the topic fails, since it may be larger later.
     registered_batch.require_ready(target, spark)
@@ -160,9 +170,9 @@ def _write_missed(spark: SparkSession, topics: Topics, topic: str, missed: list[
         missed = missed[len(ranges) :]
         if missed and time.monotonic() > end:
             _LOG.warning("topic %s has got what it missed to batch %s; the rest follows", topic, number)
-            return False
+            return str(missed[-1]["why"])
     _LOG.warning("topic %s continues", topic)
-    return True
+    return None
 
 
 def _write_batch(

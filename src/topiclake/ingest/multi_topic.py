@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -146,9 +145,7 @@ def _not_empty(spans: Mapping[int, Span]) -> dict[int, Span]:
 
 def _losses(topics: Topics, spark: SparkSession, ranges: Ranges) -> dict[str, LostRange]:
     """Return by topic the lost range of a batch; note it if the topic is not paused for it."""
-    of_pipeline = {
-        topic: partitions for topic, partitions in ranges.items() if re.fullmatch(topics.reads, topic)
-    }
+    of_pipeline = {topic: partitions for topic, partitions in ranges.items() if topics.has(topic)}
     losses = lost_offsets.batch_losses(topics.client, of_pipeline)
     pauses = topics.fail_on_data_loss
     noted = [lost for lost in losses if not pauses or not _not_empty(ranges[lost.topic])]
@@ -160,7 +157,7 @@ def _pause_reasons(topics: Topics, names: Iterable[str], lost: Mapping[str, Lost
     """Return the reasons why topics are paused before a batch tries to write them."""
     reasons = {}
     for topic in names:
-        if re.fullmatch(topics.reads, topic) is None:
+        if not topics.has(topic):
             reasons[topic] = "the topic was removed from the list of the pipeline"
         elif topic in lost and (topics.fail_on_data_loss or lost[topic].why == "deleted"):
             reasons[topic] = (

@@ -70,9 +70,9 @@ def combine(spark: SparkSession, ledger: str, waiting: Mapping[str, list[Row]], 
         with _writing:
             # Threads of this batch may have resumed some of the known ranges.
             missed = [row for row in _not_fixed(paused(spark, ledger), topic) if row["batch_id"] < before]
-            rows = local_frame(spark, _combined(missed), LEDGER_SCHEMA).write.format("delta")
+            rows = local_frame(spark, _combined(missed), LEDGER_SCHEMA)
             replaced = f"{_waits(topic)} AND resumed_as IS NULL AND batch_id < {before}"
-            rows.mode("overwrite").option("replaceWhere", replaced).save(ledger)
+            delta.replace_where(rows, ledger, replaced)
 
 
 def waiting(spark: SparkSession, ledger: str) -> DataFrame | None:
@@ -114,6 +114,11 @@ def spans_of(rows: Iterable[Row]) -> dict[int, Span]:
     return by_partition
 
 
+def number_of_records(rows: Iterable[Row]) -> int:
+    """Return the number of offsets of the ranges."""
+    return sum(int(row["last"]) + 1 - int(row["first"]) for row in rows)
+
+
 def spans_by_partition(rows: Iterable[Row]) -> dict[int, list[Span]]:
     """Return the ranges of a topic by partition: `(first, after)`."""
     by_partition: dict[int, list[Span]] = {}
@@ -152,7 +157,7 @@ def _in_ranges(missed: Iterable[Row]) -> Iterator[list[Row]]:
     offsets = 0
     for _, of_batch in groupby(missed, key=lambda row: row["batch_id"]):
         rows = list(of_batch)
-        more = sum(row["last"] + 1 - row["first"] for row in rows)
+        more = number_of_records(rows)
         if part and offsets + more > MAX_OFFSETS:
             yield part
             part, offsets = [], 0

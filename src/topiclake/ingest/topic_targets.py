@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,6 +57,10 @@ class Topics:
             reads=kafka_source.pattern(settings.pipeline),
             fail_on_data_loss=settings.pipeline.fail_on_data_loss,
         )
+
+    def has(self, topic: str) -> bool:
+        """Return whether the pipeline reads a topic; otherwise it did so earlier."""
+        return re.fullmatch(self.reads, topic) is not None
 
     def target(self, topic: str) -> Target:
         """Return the target of one topic."""
