@@ -3,7 +3,7 @@
 # MAGIC # Old deletions out of a table of changes
 # MAGIC
 # MAGIC A pipeline with `apply: upsert` keeps a row for each deletion, so that an older change does not bring the row back.
-# MAGIC This notebook removes such rows after a time. Files that had them remain until `VACUUM`.
+# MAGIC This notebook removes such rows after a time, and writes their files again. The earlier files remain until `VACUUM`.
 # MAGIC
 # MAGIC **Run it** as a job from time to time, on a laptop with `python -m workbench purge <pipeline>`. Replay the quarantine
 # MAGIC before: a record that waits there and is older than a purged deletion would bring its row back.

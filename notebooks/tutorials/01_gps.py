@@ -681,8 +681,9 @@ assert left[2] == 1
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC `purge_changes` removes deletions, by default those of 30 days ago. `VACUUM` deletes files of earlier versions. It keeps those
-# MAGIC of the last seven days, unless the check of Delta is off. After that, no time travel leads before the deletion.
+# MAGIC `purge_changes` removes deletions, by default those of 30 days ago. It also writes files again, since a MERGE has only marked the
+# MAGIC rows that it replaced. `VACUUM` deletes files of earlier versions. It keeps those of the last seven days, unless the check of
+# MAGIC Delta is off. After that, no time travel leads before the deletion.
 
 # COMMAND ----------
 

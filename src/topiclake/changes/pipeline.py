@@ -109,7 +109,7 @@ class RowChanges:
             StorageError: The folder of the table has other files.
         """
         rows, columns = self._rows(local_frame(spark, [], decoded))
-        tables.ensure(spark, table, columns, rows, deletion_vectors=False, properties=properties)
+        tables.ensure(spark, table, columns, rows, properties)
 
     def count_reasons(self, rows: DataFrame) -> dict[str, int]:
         """Count decoded rows that are no usable change, by reason; executes one job."""

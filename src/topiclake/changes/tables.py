@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -18,13 +19,18 @@ from topiclake.errors import ConfigError
 from topiclake.sources.constraints import NOT_NULL
 from topiclake.sources.table_snapshot import TableSnapshot
 
-#: Delta clusters a table by four columns at most, of types that have statistics.
+#: Delta clusters a table by four columns at most, of types that have statistics. OPTIMIZE then writes all
+#: files of a table below 100 GB again, and REORG keeps clustered files with their deletion vectors. So a
+#: table has either clusters or deletion vectors.
 _MOST_CLUSTERED = 4
 _NOT_CLUSTERED = (BinaryType, BooleanType, StructType)
 #: A purge writes the files with old deletions again, so not every batch makes one.
 PURGE_BATCHES = 100
 _APPEND_ONLY = "delta.appendOnly"
-_DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
+_CLUSTERED = "clusteringColumns"
+_VECTORS = "delta.enableDeletionVectors"
+#: A batch marks the rows that it replaces, and adds a file of new rows. Auto compaction combines those files.
+_WITH_VECTORS = {_VECTORS: "true", "delta.autoOptimize.autoCompact": "true"}
 
 
 def ensure(
@@ -32,8 +38,6 @@ def ensure(
     path: str,
     schema: StructType,
     rows: ChangeRows,
-    *,
-    deletion_vectors: bool,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create the table of changes, or check that the existing one fits their rules.
@@ -43,8 +47,8 @@ def ensure(
         path: Location of the table.
         schema: The table's columns.
         rows: The rules and the order of the changes.
-        deletion_vectors: Whether a new table marks old rows in files instead of writing the files again.
-        properties: Further table properties of a new table.
+        properties: Table properties of a new table. By default it has deletion vectors and auto compaction.
+            Without deletion vectors it is clustered by its keys.
 
     Raises:
         ConfigError: The table has other keys, another order or another SCD type, columns of other types, or
@@ -52,11 +56,19 @@ def ensure(
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
-    own = {PROPERTY: identity} | (_DELETION_VECTORS if deletion_vectors else {})
-    clustered = [key for key in rows.rules.keys if not isinstance(schema[key].dataType, _NOT_CLUSTERED)][
-        :_MOST_CLUSTERED
-    ]
-    delta.ensure_table(spark, path, schema, {**properties, **own}, cluster_by=clustered)
+    given, clustered = {name.lower(): value for name, value in properties.items()}, []
+    defaults = {name: value for name, value in _WITH_VECTORS.items() if name.lower() not in given}
+    if given.get(_VECTORS.lower(), "true").lower() != "true":
+        kinds = {key: schema[key].dataType for key in rows.rules.keys}
+        clustered = [key for key, kind in kinds.items() if not isinstance(kind, _NOT_CLUSTERED)]
+        defaults = {}
+    delta.ensure_table(
+        spark,
+        path,
+        schema,
+        {**defaults, **properties, PROPERTY: identity},
+        cluster_by=clustered[:_MOST_CLUSTERED],
+    )
     table = TableSnapshot(delta.read(spark, path).schema, delta.properties(spark, path))
     found = table.properties
     delta.require_lasting_writers(path, found)
@@ -161,12 +173,42 @@ def current_rows(table: DataFrame) -> DataFrame:
 
 
 def purge_at(spark: SparkSession, path: str, retention_days: float | None, batch_id: int) -> None:
-    """Remove old deletions after each hundredth batch, if they are kept for a time only."""
+    """Remove old deletions after each hundredth batch, if they are kept for a time only.
+
+    The newest files still have them if the table has deletion vectors: a query does not wait until all files
+    are written again.
+    """
     if retention_days is not None and batch_id % PURGE_BATCHES == 0:
-        purge(spark, path, retention_days)
+        _remove_deletions(spark, path, retention_days)
 
 
 def purge(spark: SparkSession, path: str, retention_days: float) -> int:
+    """Remove deletions from the table that are older than some days; return their number.
+
+    Files with removed and replaced rows are written again, so that `VACUUM` removes these rows for good.
+
+    Raises:
+        ConfigError: The time is negative, or the table has no changes, or SCD type 2. Or it has deletion
+            vectors and clusters.
+    """
+    properties = delta.properties(spark, path)
+    has_vectors = properties.get(_VECTORS) == "true"
+    if has_vectors and json.loads(properties.get(_CLUSTERED, "[]")):
+        # REORG would change nothing, without an error.
+        raise ConfigError(
+            f"the table at {path} has deletion vectors and clusters, and Delta keeps the removed rows in the "
+            "files of clusters",
+            f"ALTER TABLE {catalog.identifier(path)} CLUSTER BY NONE",
+            table=path,
+            reason="clustered",
+        )
+    removed = _remove_deletions(spark, path, retention_days)
+    if has_vectors:
+        spark.sql(f"REORG TABLE {catalog.identifier(path)} APPLY (PURGE)")
+    return removed
+
+
+def _remove_deletions(spark: SparkSession, path: str, retention_days: float) -> int:
     """Remove deletions from the table that are older than some days; return their number.
 
     Raises:

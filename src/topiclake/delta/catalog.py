@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from topiclake.config import table_name
 from topiclake.errors import StorageError
@@ -30,9 +31,15 @@ def identifier(location: str) -> str:
 
 
 def history(spark: SparkSession, location: str, limit: int | None = None) -> DataFrame:
-    """Return the newest `limit` commits of the table at a location, or all, newest first, as Delta does."""
+    """Return the newest `limit` commits of the table at a location, or all, newest first, as Delta does.
+
+    An OPTIMIZE has no `userMetadata`. Delta's auto compaction after a MERGE copies that of the MERGE.
+    """
     limited = "" if limit is None else f" LIMIT {limit}"
-    return spark.sql(f"DESCRIBE HISTORY {identifier(location)}{limited}")
+    own_metadata = F.when(F.col("operation") != "OPTIMIZE", F.col("userMetadata"))
+    return spark.sql(f"DESCRIBE HISTORY {identifier(location)}{limited}").withColumn(
+        "userMetadata", own_metadata
+    )
 
 
 def update(spark: SparkSession, location: str, assignments: str, condition: str) -> int:

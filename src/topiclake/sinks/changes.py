@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def apply_changes(
     track_history_column_list: Sequence[str] | None = None,
     track_history_except_column_list: Sequence[str] | None = None,
     quarantine_path: str | None = None,
-    deletion_vectors: bool = False,
+    table_properties: Mapping[str, str] | None = None,
     retention_days: float | None = None,
     name: str = "changes",
 ) -> StreamingQuery:
@@ -103,8 +103,9 @@ def apply_changes(
         track_history_column_list: Columns whose change begins a version; by default all.
         track_history_except_column_list: Columns whose change begins no version; by default none.
         quarantine_path: The path or the name of the quarantine; by default `<path>_quarantine`.
-        deletion_vectors: Whether a new table marks replaced rows instead of writing their files again. Some
-            readers cannot read such a table.
+        table_properties: Table properties of a new table. By default it has deletion vectors and auto
+            compaction. For readers that do not know deletion vectors, set `delta.enableDeletionVectors` to
+            `"false"`. Then it is clustered by its keys.
         retention_days: Days that the table keeps a deletion. Each hundredth batch removes older ones. By
             default only `purge_changes` removes deletions.
         name: Last part of the query's name, after the pipeline's name.
@@ -160,7 +161,7 @@ def apply_changes(
     location = mount.resolve(settings.storage, checkpoint_path)
     mount.require_writable(location)
     with storage_errors(settings.storage, table):
-        tables.ensure(spark, table, rows.table_schema(changes), rows, deletion_vectors=deletion_vectors)
+        tables.ensure(spark, table, rows.table_schema(changes), rows, table_properties or {})
     return queries.start_sink(
         changes,
         settings,
@@ -210,7 +211,8 @@ def purge_changes(
     """Remove old deletions from a table of changes, and return their number.
 
     After that, a change that is older than such a deletion would bring its row back, also by a replay. So the
-    time must be longer than changes can be late or wait in quarantine. Files remain until `VACUUM`.
+    time must be longer than changes can be late or wait in quarantine. Files remain until `VACUUM`. A table
+    with deletion vectors writes the files with removed and replaced rows again.
 
     Args:
         spark: The session.
@@ -220,8 +222,8 @@ def purge_changes(
             the pipeline, else 30.
 
     Raises:
-        ConfigError: The time is negative, or the table has no changes, or SCD type 2. Or the pipeline has
-            several topics.
+        ConfigError: The time is negative, or the table has no changes, or SCD type 2. Or it has deletion
+            vectors and clusters. Or the pipeline has several topics.
         StorageError: The table cannot be used.
 
     Example:

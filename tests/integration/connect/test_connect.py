@@ -226,7 +226,7 @@ for scd_type in (1, 2):
     rules = ChangeRules(("id",), sequence_by=("at",), stored_as_scd_type=scd_type)
     columns = ChangeRows.of(changes, rules)
     target = ChangeTarget(f"{folder}/type{scd_type}", f"{folder}/rejected{scd_type}", rules)
-    tables.ensure(spark, target.table, columns.table_schema(changes), columns, deletion_vectors=False)
+    tables.ensure(spark, target.table, columns.table_schema(changes), columns)
     for attempt in range(2):
         target.write(changes, writer="w", batch_id=0)
 """

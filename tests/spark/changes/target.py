@@ -1,6 +1,7 @@
 """A table of changes for tests, which write batches directly."""
 
 import json
+from types import MappingProxyType
 
 from tests.support.local_rows import local_rows
 from topiclake.changes import tables
@@ -19,11 +20,10 @@ class Target:
         self.rules = ChangeRules(**rules)
         self.target = ChangeTarget(self.table, self.quarantine, self.rules)
 
-    def ensure(self, **given):
+    def ensure(self, properties=MappingProxyType({})):
         rows = local_rows(self.spark, [], self.columns)
         changes = ChangeRows.of(rows, self.rules)
-        settings = {"deletion_vectors": False} | given
-        tables.ensure(self.spark, self.table, changes.table_schema(rows), changes, **settings)
+        tables.ensure(self.spark, self.table, changes.table_schema(rows), changes, properties)
         return self
 
     def write(self, rows, batch_id, writer="w", columns=None):

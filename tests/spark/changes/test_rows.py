@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from tests.spark.changes.target import Target
 from tests.support.crash import CrashError
 from tests.support.local_rows import local_rows
+from topiclake.changes import tables
 from topiclake.changes.order import Order
 from topiclake.changes.rows import ChangeRows
 from topiclake.changes.rules import ChangeRules
@@ -301,10 +302,11 @@ def test_truncates_are_refused_for_a_table_whose_key_is_not_null(spark, tmp_path
 def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_path):
     columns = "id INT, name STRING, at TIMESTAMP, _kafka STRUCT<partition INT, offset BIGINT>"
     target = Target(spark, tmp_path, columns, keys=("id",), sequence_by=("at",))
-    target.ensure(deletion_vectors=True)
+    target.ensure()
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]
-    assert detail["clusteringColumns"] == ["id"]
-    assert detail["properties"]["delta.enableDeletionVectors"] == "true"
+    assert detail["clusteringColumns"] == []
+    vectors = {"delta.enableDeletionVectors": "true", "delta.autoOptimize.autoCompact": "true"}
+    assert vectors.items() <= detail["properties"].items()
     assert target.stored().columns == ["id", "name", "at", "_cdc"]
     # Other keys, another order, and columns or an order of other types.
     others = [
@@ -327,6 +329,25 @@ def test_the_table_has_the_properties_and_other_rules_are_refused(spark, tmp_pat
     with pytest.raises(StorageError) as stored:
         target.ensure()
     assert stored.value.fields["property"] == delta.FORGETS_WRITERS
+
+
+def test_a_table_without_deletion_vectors_is_clustered_by_its_keys(spark, tmp_path):
+    target = Target(spark, tmp_path, "id INT, raw BINARY, at INT", keys=("id", "raw"), sequence_by=("at",))
+    target.ensure({"delta.enabledeletionvectors": "false"})
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{target.table}`").collect()[0]
+    assert detail["clusteringColumns"] == ["id"]
+    assert detail["properties"]["delta.enableDeletionVectors"] == "false"
+    assert "delta.autoOptimize.autoCompact" not in detail["properties"]
+
+
+def test_a_purge_refuses_deletion_vectors_of_clusters(spark, tmp_path):
+    target = Target(spark, tmp_path, "id INT, at INT", keys=("id",), sequence_by=("at",)).ensure()
+    spark.sql(f"ALTER TABLE delta.`{target.table}` CLUSTER BY (id)")
+    with pytest.raises(ConfigError) as raised:
+        tables.purge(spark, target.table, 0)
+    assert raised.value.fields["reason"] == "clustered"
+    spark.sql(raised.value.remedy)
+    assert tables.purge(spark, target.table, 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,9 @@ def read_by_others(table):
         other.to_pyarrow_table()
 
 
-@pytest.mark.thorough("the same MERGE and the same purge as without deletion vectors")
-def test_with_deletion_vectors_old_values_stay_in_files_until_a_purge_of_the_files(spark, tmp_path):
-    properties = 'table_properties: {delta.enableDeletionVectors: "true"}'
-    shop = Pipeline(spark, tmp_path, f"{ROWS}            {properties}\n")
+@pytest.mark.slow("three batches, and two purges")
+def test_old_values_stay_in_files_until_a_purge_outside_a_batch(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS.replace("{order: [at]", "{retention_days: 0, order: [at]"))
 
     def old_values():
         files = delta.read(spark, shop.target.table).inputFiles()
@@ -132,12 +131,28 @@ def test_with_deletion_vectors_old_values_stay_in_files_until_a_purge_of_the_fil
 
     shop.write(shop.records([change(0, number, number, "Ada", 1) for number in (1, 2, 3, 4)]), 0)
     shop.write(shop.records([change(0, 5, 1, "Bob", 2), change(0, 6, 2, "", 2, "d")]), 1)
-    assert tl.purge_changes(spark, shop.settings, retention_days=0) == 1
+    shop.write(shop.records([change(0, 7, 1, "Bob", 2)]), 100)
     assert old_values() == 2
     read_by_others(shop.target.table)
-    spark.sql(f"REORG TABLE delta.`{shop.target.table}` APPLY (PURGE)")
+    assert tl.purge_changes(spark, shop.settings) == 0
     assert old_values() == 0
     assert shop.current("id", "name") == {1: ("Bob",), 3: ("Ada",), 4: ("Ada",)}
+
+
+@pytest.mark.slow("two batches, and a compaction")
+def test_the_history_has_a_batch_once_if_delta_compacts_files_after_its_merge(spark, tmp_path):
+    shop = Pipeline(spark, tmp_path, ROWS)
+    few_files = "spark.databricks.delta.autoCompact.minNumFiles"
+    spark.conf.set(few_files, "2")
+    try:
+        for number in (0, 1):
+            shop.write(shop.records([change(0, number, number, "Ada", 1)]), number)
+    finally:
+        spark.conf.unset(few_files)
+    history = tl.table_history(spark, shop.settings).orderBy("version").collect()
+    assert [row["operation"] for row in history] == ["CREATE TABLE", "MERGE", "MERGE", "OPTIMIZE"]
+    assert [counts["merged"] for counts in shop.counts()] == [1, 1]
+    assert shop.current("id", "name") == {0: ("Ada",), 1: ("Ada",)}
 
 
 @pytest.mark.thorough("FAILFAST is tested in test_gps and test_json")
