@@ -602,6 +602,22 @@ FAULTS = (
         "a_record_that_is_in_quarantine_stays_there_after_a_crash",
     ),
     Fault(
+        "the compaction after a MERGE is no batch",
+        "delta/catalog",
+        'F.when(F.col("operation") != "OPTIMIZE", F.col("userMetadata"))',
+        'F.col("userMetadata")',
+        _CHANGE_BATCH,
+        "the_history_has_a_batch_once_if_delta_compacts_files_after_its_merge",
+    ),
+    Fault(
+        "a purge removes marked rows from the files",
+        "changes/tables",
+        "if has_vectors:",
+        "if False:",
+        _CHANGE_BATCH,
+        "old_values_stay_in_files_until_a_purge_outside_a_batch",
+    ),
+    Fault(
         "the audit finds a lost change",
         "ingest/audit/changes",
         "superseded = (change < old) | is_purged",
