@@ -168,6 +168,11 @@ def open_store(spark: SparkSession, on: str) -> None:
         mount.mount(None, store(on), spark)
 
 
+def ensure_table(spark: SparkSession, table: str) -> None:
+    """Create the table, or wait for the driver that creates it."""
+    delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
+
+
 def drivers(table: str, on: str, seconds: float) -> dict[str, int]:
     """Run each group of writers in a separate driver; return what was acknowledged, by writer."""
     command = [sys.executable, "-m", "bench.writers", "--seconds", str(seconds), "--on", on, "--table", table]
@@ -198,7 +203,7 @@ def check(table: str, on: str, seconds: float, *, is_one_process: bool) -> None:
     """
     spark = start_spark("check")
     open_store(spark, on)
-    delta.ensure_table(spark, table, spark.createDataFrame([], SCHEMA).schema, {})
+    ensure_table(spark, table)
     everyone = [writer for group in DRIVERS for writer in group]
     done = run_writers(spark, table, everyone, seconds) if is_one_process else drivers(table, on, seconds)
     problems = wrong(spark, table, done)
@@ -220,6 +225,8 @@ def main(seconds: float, one_process: bool, on: str, table: str, writers: tuple[
     if writers:
         spark = start_spark("writers")
         open_store(spark, on)
+        # As an ingest does: another driver may be creating the table.
+        ensure_table(spark, table)
         print(json.dumps(run_writers(spark, table, writers, seconds)))
         return
     with nullcontext() if table else own_services("writers", extras=STORES[on]) as own:

@@ -32,7 +32,6 @@ from bench import drain, s3_calls, writers
 from bench.gps_ingest import TOPIC, preload
 from tests.services.azure_sas import container_sas
 from tests.services.skewed_clock import SkewedClock
-from tests.support.local_rows import local_rows
 from tests.support.waiting import kill_all, wait_until
 from tests.support.warm_jvm import WarmJvm
 from topiclake.config.storage import StorageSettings
@@ -122,7 +121,7 @@ given = {name: dbutils.widgets.get(name) for name in ("env", "topic", "storage")
 settings = tl.load_settings("gps", given, secrets=dbutils.secrets.get)
 tl.mount(dbutils, settings.storage, spark)
 table, others = tl.table_path(settings), Path(dbutils.widgets.get("others"))
-delta.ensure_table(spark, table, spark.createDataFrame([], writers.SCHEMA).schema, {})
+writers.ensure_table(spark, table)
 
 # COMMAND ----------
 
@@ -335,7 +334,7 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
     table = f"{writers.store('s3').source}/table"
     folder = Path(table.replace("s3a:/", f"{lake.gateway.folder}/buckets"))
     writers.open_store(spark, "s3")
-    delta.ensure_table(spark, table, local_rows(spark, [], writers.SCHEMA).schema, {})
+    writers.ensure_table(spark, table)
     with ThreadPoolExecutor(1) as pool:
         others = pool.submit(writers.drivers, table, "s3", SECONDS)
         wait_until(lambda: others.done() or (folder / "_delta_log" / f"{1:020}.json").exists())
