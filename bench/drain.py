@@ -6,16 +6,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 
+from bench import articles
 from bench.gps_ingest import CONNECT, SIDES, TUNED, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
 from tests.support.connect import ConnectServer
@@ -23,7 +21,6 @@ from topiclake import session
 from topiclake.config.settings import Settings
 from topiclake.ingest import start as ingest
 from topiclake.kafka import source as kafka_source
-from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import progress
 
@@ -37,48 +34,17 @@ started = time.monotonic()
 query = topiclake(spark, settings)
 print(json.dumps({"seconds": time.monotonic() - started, "batches": batch_seconds(query)}))
 """
-#: Settings of the article's session; everything else is Spark's and Delta's default.
-ARTICLE_CONF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.session.timeZone")
-
-
-def article(
-    spark: SparkSession, settings: Settings, consumer: Mapping[str, str] = MappingProxyType({})
-) -> StreamingQuery:
-    """Drain as the article does: strip five bytes, `from_avro` with the latest schema, append."""
-    folder, topic = settings.storage.source, settings.pipeline.topic
-    limit = settings.pipeline.max_offsets_per_trigger
-    schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .options(**({} if limit is None else {"maxOffsetsPerTrigger": str(limit)}))
-        .options(**consumer)
-        .load()
-    )
-    payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
-    events = records.select(payload).select(
-        from_avro("fixedValue", schema, {"mode": "PERMISSIVE"}).alias("gps")
-    )
-    query = (
-        events.select("gps.*")
-        .writeStream.format("delta")
-        .outputMode("append")
-        .option("mergeSchema", "true")
-        .option("checkpointLocation", f"{folder}/checkpoints")
-        .trigger(availableNow=True)
-        .start(f"{folder}/delta/gps")
-    )
-    query.awaitTermination()
-    return query
 
 
 def tuned_article(spark: SparkSession, settings: Settings) -> StreamingQuery:
     """Drain as the article does, with our settings of the consumer."""
+    return articles.append_avro(spark, settings, consumer_settings(settings))
+
+
+def consumer_settings(settings: Settings) -> dict[str, str]:
+    """Return our settings of the Kafka consumer."""
     options = kafka_source.reader_options(settings.kafka, settings.pipeline)
-    consumer = {name: value for name, value in options.items() if name.startswith("kafka.")}
-    return article(spark, settings, consumer)
+    return {name: value for name, value in options.items() if name.startswith("kafka.")}
 
 
 def six_columns(spark: SparkSession, settings: Settings) -> StreamingQuery:
@@ -115,7 +81,7 @@ def start_spark(side: str) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "1000000",
     }
     if side in ("article", TUNED):
-        conf = {key: value for key, value in session.spark_conf().items() if key in ARTICLE_CONF}
+        conf = {key: value for key, value in session.spark_conf().items() if key in articles.CONF}
         jars = ",".join(str(jar) for jar in sorted(PROJECT.glob("jars/spark/target/jars/*.jar")))
         builder = SparkSession.builder.master("local[*]").config(map=conf | quiet | {"spark.jars": jars})
         spark = builder.getOrCreate()
@@ -140,7 +106,9 @@ def drain(side: str, spark: SparkSession, server: ConnectServer | None, settings
     """Drain a topic; return the seconds of all batches together, and of each."""
     if server is not None:
         return dict(json.loads(server.run(CLIENT, settings=settings).stdout.splitlines()[-1]))
-    code = {"article": article, TUNED: tuned_article, "topiclake": six_columns}.get(side, topiclake)
+    code = {"article": articles.append_avro, TUNED: tuned_article, "topiclake": six_columns}.get(
+        side, topiclake
+    )
     started = time.monotonic()
     query = code(spark, settings)
     return {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}

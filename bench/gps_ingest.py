@@ -23,7 +23,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from topiclake_examples.gps import tracks as gps_tracks
 
 SEED = 20190101
 TOPIC, THREE_IDS = "gps", "gps-three-ids"
+PARTITIONS = 4
 WARM_UP_RECORDS = 500_000
 #: The article's code with our settings of the consumer.
 TUNED = "tuned article"
@@ -86,30 +87,42 @@ def values(schema_ids: list[int], tracks: list[list[gps_tracks.GpsEvent]], recor
         )
 
 
-def preload(settings: Settings, records: int) -> None:
-    """Fill the topic and register its schema; for THREE_IDS in three versions that differ in their doc."""
+def preload(settings: Settings, records: int) -> int:
+    """Fill the topic and register its schema; for THREE_IDS in three versions that differ in their doc.
+
+    Returns:
+        The bytes of all values.
+    """
     topic = settings.pipeline.topic
-    kafka_admin.ensure_topic(settings.kafka, topic, 4)
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     docs = ("v1", "v2", "v3") if topic.startswith(THREE_IDS) else ("v1",)
     ids = [
         registry.register(f"{topic}-value", json.dumps(gps_tracks.GPS_SCHEMA | {"doc": doc})) for doc in docs
     ]
     tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
+    return send(settings, values(ids, tracks, records))
+
+
+def send(settings: Settings, records: Iterable[bytes]) -> int:
+    """Fill the topic with values, a thousand to each partition in turn; return the bytes of all values."""
+    kafka_admin.ensure_topic(settings.kafka, settings.pipeline.topic, PARTITIONS)
     producer = Producer(
         kafka_client.client_settings(settings.kafka)
         | {"compression.type": "lz4", "linger.ms": 50, "batch.num.messages": 20_000}
     )
-    for number, value in enumerate(values(ids, tracks, records)):
+    size = 0
+    for number, value in enumerate(records):
+        size += len(value)
         while True:
             try:
-                producer.produce(topic, value=value, partition=number // 1000 % 4)
+                producer.produce(settings.pipeline.topic, value=value, partition=number // 1000 % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)
         if number % 10_000 == 0:
             producer.poll(0)
     producer.flush()
+    return size
 
 
 def warm_up(topic: str) -> str:

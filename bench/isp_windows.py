@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 import topiclake as tl
+from bench import articles
 from bench.drain import start_spark
 from bench.gps_ingest import cpu_seconds
 from bench.rounds import PROJECT, console, in_rounds, own_services, spread
@@ -45,27 +45,10 @@ def load(topic: str) -> Settings:
     return load_settings("isp", {"topic": topic, "max_offsets_per_trigger": str(ROWS)}, conf=PROJECT / "conf")
 
 
-def article(spark: SparkSession, settings: Settings) -> DataFrame:
-    """Count as the article does: whatever is no JSON is lost, and an event ahead of time closes windows."""
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.kafka.bootstrap_servers)
-        .option("subscribe", settings.pipeline.topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(ROWS))
-        .load()
-    )
-    value = F.from_json(F.col("value").cast("string"), str(settings.pipeline.value_schema)).alias("hit")
-    hits = records.select(value).select("hit.*").withColumn("zip", F.split("zipcode", "-")[0])
-    window = F.window("hittime", "10 minutes", "5 minutes", "2 minutes")
-    counts = hits.withWatermark("hittime", "10 minutes").groupBy(window, "zip").count()
-    return counts.select("window.start", "window.end", "zip", "count")
-
-
 def drain(spark: SparkSession, side: str, topic: str, folder: Path) -> StreamingQuery:
     """Count a topic's hits to its end, into the view `counts`."""
     if side == "article":
-        counts = article(spark, load(topic))
+        counts = articles.count_hits(spark, load(topic))
     else:
         settings = load(topic)
         tl.set_state(spark, settings)

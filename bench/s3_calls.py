@@ -26,7 +26,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from bench import drain
+from bench import articles, drain
 from bench.gps_ingest import TOPIC, preload
 from bench.rounds import PROJECT, console, own_services, secret
 from topiclake.config.load import load_settings
@@ -57,7 +57,7 @@ def run_side(side: str, rows: int) -> None:
     spark = drain.start_spark("article" if side == SIDES[0] else side)
     mount.mount(None, settings.storage, spark)
     started, folder = time.monotonic(), settings.storage.source
-    query = (drain.article if side == SIDES[0] else drain.topiclake)(spark, settings)
+    query = (articles.append_avro if side == SIDES[0] else drain.topiclake)(spark, settings)
     seconds = time.monotonic() - started
     print(json.dumps({"seconds": seconds, "batches": len(drain.batch_seconds(query))}), flush=True)
     sys.stdin.readline()
