@@ -29,6 +29,7 @@ from subprocess import Popen
 from typing import Any
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -193,7 +194,7 @@ def conflicts_allowed() -> Iterator[None]:
     """Ignore that an ingest has committed first."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         if not delta.is_conflict(error):
             raise
 
