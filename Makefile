@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale bench-race torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 
 bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
+
+bench-race: setup  ## the article's code, a plain consumer and ours on the same three topics
+	$(PY) -m bench.race
 
 torture: setup  ## kill an ingest 32 times while records flow, and eight further kinds 8 times each; seven writers on one table (about two hours)
 	$(PY) -m bench.torture --records $(RECORDS) --kills $(KILLS)
