@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale bench-race torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale bench-race soak torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,6 +136,9 @@ bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 
 bench-race: setup  ## the article's code, a plain consumer and ours on the same three topics
 	$(PY) -m bench.race
+
+soak: setup  ## 10,000 micro-batches, then a stream of an hour: the end must cost what the beginning did
+	$(PY) -m bench.soak
 
 torture: setup  ## kill an ingest 32 times while records flow, and eight further kinds 8 times each; seven writers on one table (about two hours)
 	$(PY) -m bench.torture --records $(RECORDS) --kills $(KILLS)
