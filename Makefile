@@ -134,7 +134,10 @@ bench-batches: setup  ## what a micro-batch of 1,000 rows costs, against the art
 bench-scale: setup  ## one worker of a Spark cluster against two, on N records
 	$(PY) -m bench.scale --records $(N)
 
-bench-race: setup  ## the article's code, a plain consumer and ours on the same three topics
+bench/iceberg/target/jars: bench/iceberg/pom.xml
+	mvn -B -ntp -q -f $< clean process-resources
+
+bench-race: setup bench/iceberg/target/jars  ## the article's code, a plain consumer, Iceberg's sink and ours on the same three topics
 	$(PY) -m bench.race
 
 soak: setup  ## 10,000 micro-batches, then a stream of an hour: the end must cost what the beginning did

@@ -1,13 +1,14 @@
-"""A race of programs that carry the same topics into tables: the article, a plain consumer, Topiclake.
+"""A race of programs that carry the same topics into tables: the article, others, Topiclake.
 
 Three topics of 4 partitions (lz4): GPS records (about 51 bytes, Avro), and wide records of about 1.2 kB, as
 Avro and as JSON. Each side drains each topic in a separate process, in rounds. `tuned article` is the
-article's code with the consumer's settings of conf/base.yaml. `plain consumer` is bench/plain_consumer.py.
-Topiclake writes `_kafka`, too. Prints rows and bytes per second, rows per CPU second, files, and the ratio to
-the article. The bytes are those of the records. All tables must have the same counts and sums.
+article's code with the consumer's settings of conf/base.yaml. `plain consumer` is bench/plain_consumer.py,
+and `iceberg sink` is bench/iceberg_sink.py. Topiclake writes `_kafka`, too. Prints rows and bytes per second,
+rows per CPU second, files, and the ratio to the article. The bytes are those of the records. All tables must
+have the same counts and sums.
 
-Not counted: the start of a JVM, and the drain of a small topic that warms it up. The plain consumer has
-neither. The broker runs on the same cores.
+Not counted: the start of Spark, and the drain of a small topic that warms it up. The seconds of the Iceberg
+sink include the start of its JVM. The broker runs on the same cores.
 
     python -m bench.race --records 5000000 --wide-records 500000 --rounds 3
 """
@@ -28,12 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from fastavro import parse_schema, schemaless_writer
+from pyarrow.dataset import dataset
 from rich.table import Table
 
 from bench import articles, drain, gps_ingest, plain_consumer
+from bench.iceberg_sink import Sink
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -41,12 +44,20 @@ from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import header
 
-ARTICLE, TUNED, PLAIN, OURS = SIDES = ("article", "tuned article", "plain consumer", "topiclake")
+ARTICLE, TUNED, PLAIN, ICEBERG, OURS = (
+    "article",
+    "tuned article",
+    "plain consumer",
+    "iceberg sink",
+    "topiclake",
+)
+SIDES = (ARTICLE, TUNED, PLAIN, ICEBERG, OURS)
 GPS, WIDE_AVRO, WIDE_JSON = TOPICS = ("gps", "wide-avro", "wide-json")
 #: Part of a topic that warms a JVM up.
 WARM_UP = 10
 #: Number of different wide records, which are sent again and again.
 DIFFERENT = 20_000
+GPS_NUMBERS = ("latitude", "longitude", "altitude", "speed")
 NUMBERS = tuple(f"number{number}" for number in range(6))
 TEXTS = tuple(f"text{number}" for number in range(9))
 #: The length of a text, so that a record has about 1.2 kB.
@@ -158,29 +169,35 @@ def run_plain(topic: str, folder: Path) -> Run:
     return {"seconds": time.monotonic() - started, "cpu_seconds": used}
 
 
-def run(side: str, topic: str, folder: Path) -> Run:
+def run(side: str, topic: str, folder: Path, records: int) -> Run:
     """Drain a topic in a separate process; return what it cost and what the table has."""
-    target = folder / f"{side.replace(' ', '-')}-{topic}"
-    shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "bench.race", "--side", side, "--topic", topic, "--folder", str(target)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-    found = contents(target / "delta" / "gps", topic)
+    target = folder / f"{side}-{topic}-{time.time_ns()}".replace(" ", "-")
+    if side == ICEBERG:
+        target.mkdir()
+        sink = Sink(target, load(topic))
+        cost, files = sink.drain(records), sink.data_files()
+    else:
+        command = [sys.executable, "-m", "bench.race", "--side", side, "--topic", topic]
+        done = subprocess.run(
+            [*command, "--folder", str(target)], cwd=PROJECT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
+        cost = dict(json.loads(done.stdout.splitlines()[-1]))
+        files = DeltaTable(f"{target}/delta/gps").file_uris()
+    found = contents(files, topic)
     shutil.rmtree(target)
-    return dict(json.loads(done.stdout.splitlines()[-1])) | found
+    return cost | found
 
 
-def contents(table: Path, topic: str) -> Run:
-    """Return the number of files, and the count and the sums of a table."""
-    found = DeltaTable(str(table))
-    numbers = ("latitude", "longitude", "altitude", "speed") if topic == GPS else NUMBERS
-    text = "deviceId" if topic == GPS else TEXTS[0]
+def contents(files: list[str], topic: str) -> Run:
+    """Return the number of a table's files, its count of rows, and sums of its columns."""
+    numbers, text = (GPS_NUMBERS, "deviceId") if topic == GPS else (NUMBERS, TEXTS[0])
+    rows = dataset(files).to_table(columns=[*numbers, text])
     # Sums of whole numbers, which do not depend on the order of rows.
-    sums = [f"sum(CAST(round({name} * 1000) AS BIGINT))" for name in numbers]
-    columns = ", ".join(("count(*)", *sums, f'sum(length("{text}"))', "max(CAST(timestamp AS STRING))"))
-    rows = QueryBuilder().register("found", found).execute(f"SELECT {columns} FROM found").read_all()
-    return {"files": len(found.file_uris()), "sums": list(pa.table(rows).to_pylist()[0].values())}
+    whole = (pc.cast(pc.round(pc.multiply(rows[name], 1000)), "int64") for name in numbers)
+    sums = [pc.sum(column).as_py() for column in (*whole, pc.utf8_length(rows[text]))]
+    return {"files": len(files), "sums": [rows.num_rows, *sums]}
 
 
 def report(topic: str, results: dict[str, list[Run]], records: int, size: int) -> None:
@@ -214,7 +231,7 @@ def race(topic: str, records: int, rounds: int, folder: Path) -> None:
     results = in_rounds(
         SIDES,
         rounds,
-        lambda side: run(side, topic, folder),
+        lambda side: run(side, topic, folder, records),
         lambda done: f"{records / done['seconds']:>12,.0f} rows/s",
     )
     sums = [each["sums"] for runs in results.values() for each in runs]
@@ -227,7 +244,7 @@ def race(topic: str, records: int, rounds: int, folder: Path) -> None:
 @click.option("--records", default=5_000_000, show_default=True, help="GPS records.")
 @click.option("--wide-records", default=500_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--side", type=click.Choice(SIDES), hidden=True)
+@click.option("--side", type=click.Choice((ARTICLE, TUNED, PLAIN, OURS)), hidden=True)
 @click.option("--topic", type=click.Choice(TOPICS), hidden=True)
 @click.option("--folder", type=click.Path(path_type=Path), hidden=True)
 def main(
