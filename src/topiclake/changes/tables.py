@@ -56,18 +56,13 @@ def ensure(
         StorageError: The table forgets its writers, or its folder has other files.
     """
     identity = rows.rules.identity(rows.order.columns)
-    given, clustered = {name.lower(): value for name, value in properties.items()}, []
+    given = {name.lower(): value.lower() for name, value in properties.items()}
+    has_vectors = given.get(_VECTORS.lower(), "true") == "true"
     defaults = {name: value for name, value in _WITH_VECTORS.items() if name.lower() not in given}
-    if given.get(_VECTORS.lower(), "true").lower() != "true":
-        kinds = {key: schema[key].dataType for key in rows.rules.keys}
-        clustered = [key for key, kind in kinds.items() if not isinstance(kind, _NOT_CLUSTERED)]
-        defaults = {}
+    own = {**(defaults if has_vectors else {}), **properties, PROPERTY: identity}
+    clustered = [key for key in rows.rules.keys if not isinstance(schema[key].dataType, _NOT_CLUSTERED)]
     delta.ensure_table(
-        spark,
-        path,
-        schema,
-        {**defaults, **properties, PROPERTY: identity},
-        cluster_by=clustered[:_MOST_CLUSTERED],
+        spark, path, schema, own, cluster_by=() if has_vectors else clustered[:_MOST_CLUSTERED]
     )
     table = TableSnapshot(delta.read(spark, path).schema, delta.properties(spark, path))
     found = table.properties
@@ -204,7 +199,8 @@ def purge(spark: SparkSession, path: str, retention_days: float) -> int:
         )
     removed = _remove_deletions(spark, path, retention_days)
     if has_vectors:
-        spark.sql(f"REORG TABLE {catalog.identifier(path)} APPLY (PURGE)")
+        statement = f"REORG TABLE {catalog.identifier(path)} APPLY (PURGE)"
+        delta.retry_conflicts(lambda: spark.sql(statement))
     return removed
 
 
