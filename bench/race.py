@@ -1,6 +1,6 @@
 """A race of programs that carry the same topics into tables: the article, others, Topiclake.
 
-Three topics of 4 partitions (lz4): GPS records (about 51 bytes, Avro), and wide records of about 1.2 kB, as
+Three topics of 4 partitions (lz4): GPS records (about 55 bytes, Avro), and wide records of about 1.2 kB, as
 Avro and as JSON. Each side drains each topic in a separate process, in rounds. `tuned article` is the
 article's code with the consumer's settings of conf/base.yaml. `plain consumer` is bench/plain_consumer.py,
 and `iceberg sink` is bench/iceberg_sink.py. Topiclake writes `_kafka`, too. Prints rows and bytes per second,
@@ -44,14 +44,8 @@ from topiclake.kafka import client as kafka_client
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import header
 
-ARTICLE, TUNED, PLAIN, ICEBERG, OURS = (
-    "article",
-    "tuned article",
-    "plain consumer",
-    "iceberg sink",
-    "topiclake",
-)
-SIDES = (ARTICLE, TUNED, PLAIN, ICEBERG, OURS)
+ARTICLE, PLAIN, ICEBERG, OURS = "article", "plain consumer", "iceberg sink", "topiclake"
+SIDES = (ARTICLE, gps_ingest.TUNED, PLAIN, ICEBERG, OURS)
 GPS, WIDE_AVRO, WIDE_JSON = TOPICS = ("gps", "wide-avro", "wide-json")
 #: Part of a topic that warms a JVM up.
 WARM_UP = 10
@@ -147,7 +141,7 @@ def run_spark(side: str, topic: str, folder: Path) -> Run:
         if side == OURS:
             drain.topiclake(spark, settings)
         else:
-            consumer = drain.consumer_settings(settings) if side == TUNED else {}
+            consumer = drain.consumer_settings(settings) if side == gps_ingest.TUNED else {}
             is_json = topic.startswith(WIDE_JSON)
             append = articles.append_json if is_json else articles.append_avro
             append(spark, settings, consumer)
@@ -244,7 +238,7 @@ def race(topic: str, records: int, rounds: int, folder: Path) -> None:
 @click.option("--records", default=5_000_000, show_default=True, help="GPS records.")
 @click.option("--wide-records", default=500_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--side", type=click.Choice((ARTICLE, TUNED, PLAIN, OURS)), hidden=True)
+@click.option("--side", type=click.Choice(SIDES), hidden=True)
 @click.option("--topic", type=click.Choice(TOPICS), hidden=True)
 @click.option("--folder", type=click.Path(path_type=Path), hidden=True)
 def main(
