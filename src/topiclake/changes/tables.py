@@ -29,6 +29,8 @@ PURGE_BATCHES = 100
 _APPEND_ONLY = "delta.appendOnly"
 _CLUSTERED = "clusteringColumns"
 _VECTORS = "delta.enableDeletionVectors"
+#: Files keep their deletion vectors after `delta.enableDeletionVectors` is false. The feature remains, too.
+_VECTOR_FEATURE = "delta.feature.deletionVectors"
 #: A batch marks the rows that it replaces, and adds a file of new rows. Auto compaction combines those files.
 _WITH_VECTORS = {_VECTORS: "true", "delta.autoOptimize.autoCompact": "true"}
 
@@ -187,7 +189,7 @@ def purge(spark: SparkSession, path: str, retention_days: float) -> int:
             vectors and clusters.
     """
     properties = delta.properties(spark, path)
-    has_vectors = properties.get(_VECTORS) == "true"
+    has_vectors = _VECTOR_FEATURE in properties
     if has_vectors and json.loads(properties.get(_CLUSTERED, "[]")):
         # REORG would change nothing, without an error.
         raise ConfigError(

@@ -134,6 +134,9 @@ def test_old_values_stay_in_files_until_a_purge_outside_a_batch(spark, tmp_path)
     shop.write(shop.records([change(0, 7, 1, "Bob", 2)]), 100)
     assert old_values() == 2
     read_by_others(shop.target.table)
+    spark.sql(
+        f"ALTER TABLE delta.`{shop.target.table}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
+    )
     assert tl.purge_changes(spark, shop.settings) == 0
     assert old_values() == 0
     assert shop.current("id", "name") == {1: ("Bob",), 3: ("Ada",), 4: ("Ada",)}
