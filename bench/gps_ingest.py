@@ -20,8 +20,6 @@ import random
 import shutil
 import statistics
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,7 +30,7 @@ import psutil
 from confluent_kafka import Producer
 from rich.table import Table
 
-from bench.rounds import PROJECT, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.formats.avro import decoding as avro_decoding
@@ -142,11 +140,7 @@ def drain(side: str, folder: Path, rows: int | None = None) -> dict[str, Any]:
     """Drain the topic in a separate process, and return what that prints (bench/drain.py)."""
     target = folder / side.replace(" ", "-")
     shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", "bench.drain", side, str(target), *([str(rows)] if rows else [])]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return separate_run(side, "bench.drain", side, str(target), *([str(rows)] if rows else []))
 
 
 def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:

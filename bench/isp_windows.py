@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ import topiclake as tl
 from bench import articles
 from bench.drain import start_spark
 from bench.gps_ingest import cpu_seconds
-from bench.rounds import PROJECT, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.streaming import progress
@@ -76,11 +74,7 @@ def run(side: str, folder: Path) -> None:
 
 def own_process(side: str, folder: Path) -> dict[str, Any]:
     """Run a side in a separate process."""
-    command = [sys.executable, "-m", "bench.isp_windows", "--side", side, "--folder", str(folder)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return separate_run(side, "bench.isp_windows", "--side", side, "--folder", str(folder))
 
 
 def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:

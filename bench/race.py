@@ -21,10 +21,9 @@ import os
 import random
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from rich.table import Table
 
 from bench import articles, drain, gps_ingest, plain_consumer
 from bench.iceberg_sink import Sink
-from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.kafka import client as kafka_client
@@ -95,7 +94,7 @@ def wide_records(length: int) -> Iterator[dict[str, Any]]:
     ]
     for number in range(DIFFERENT):
         yield {
-            "timestamp": 1_750_000_000_000 + number,
+            "timestamp": datetime.fromtimestamp(1_750_000_000 + number / 1000, timezone.utc),
             "id": number,
             **{name: chance.random() * 1000 for name in NUMBERS},
             **{name: " ".join(chance.choices(words, k=length // 4))[:length] for name in TEXTS},
@@ -107,7 +106,7 @@ def wide_values(settings: Settings) -> list[bytes]:
     topic = settings.pipeline.topic
     if topic.startswith(WIDE_JSON):
         rows = wide_records(LENGTHS[WIDE_JSON])
-        return [json.dumps(row | {"timestamp": iso(row["timestamp"])}).encode() for row in rows]
+        return [json.dumps(row, default=datetime.isoformat).encode() for row in rows]
     registry = SchemaRegistry.from_settings(settings.schema_registry)
     start = header(registry.register(f"{topic}-value", json.dumps(WIDE_SCHEMA)))
     schema, values = parse_schema(WIDE_SCHEMA), []
@@ -116,11 +115,6 @@ def wide_values(settings: Settings) -> list[bytes]:
         schemaless_writer(value, schema, row)
         values.append(start + value.getvalue())
     return values
-
-
-def iso(millis: int) -> str:
-    """Return a time in ISO 8601, with milliseconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(millis // 1000)) + f".{millis % 1000:03}Z"
 
 
 def preload(topic: str, records: int) -> int:
@@ -171,13 +165,7 @@ def run(side: str, topic: str, folder: Path, records: int) -> Run:
         sink = Sink(target, load(topic))
         cost, files = sink.drain(records), sink.data_files()
     else:
-        command = [sys.executable, "-m", "bench.race", "--side", side, "--topic", topic]
-        done = subprocess.run(
-            [*command, "--folder", str(target)], cwd=PROJECT, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-        cost = dict(json.loads(done.stdout.splitlines()[-1]))
+        cost = separate_run(side, "bench.race", "--side", side, "--topic", topic, "--folder", str(target))
         files = DeltaTable(f"{target}/delta/gps").file_uris()
     found = contents(files, topic)
     shutil.rmtree(target)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 from rich.console import Console
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 #: In a pipe, rich would cut the names of the sides at 80 columns.
 console = Console(width=None if sys.stdout.isatty() else 120)
 
-#: The output of one run of a side (bench/drain.py).
+#: What a run of a side cost, and what its table has.
 Run = dict[str, Any]
 
 
@@ -36,6 +39,19 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
             yield Path(folder), up(home, console.print, extras=extras)
         finally:
             down(home)
+
+
+def separate_run(side: str, module: str, *arguments: str) -> Run:
+    """Run a module for a side in a separate process; return the JSON of its last line.
+
+    Raises:
+        ClickException: It failed.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def in_rounds(

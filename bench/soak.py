@@ -25,7 +25,6 @@ from pathlib import Path
 import click
 import psutil
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -103,12 +102,13 @@ def jcmd(process: int, command: str) -> str:
     return done.stdout
 
 
-def watch(query: StreamingQuery, ends: Callable[[], bool]) -> list[Sample]:
-    """Sample until the query or the stream ends."""
+def watch(batches: Batches, ends: Callable[[], bool]) -> list[Sample]:
+    """Sample until the end, without the first batches."""
     samples = []
-    while query.isActive and not ends():
+    while not ends():
         time.sleep(PERIOD)
-        samples.append(sample())
+        if len(batches.seconds) > WARM_UP_BATCHES:
+            samples.append(sample())
     return samples
 
 
@@ -118,15 +118,15 @@ def configuration(folder: Path, trigger: str) -> Settings:
     return settings.model_copy(update={"pipeline": settings.pipeline.model_copy(update={"trigger": trigger})})
 
 
-def drain(spark: SparkSession, folder: Path) -> list[Sample]:
+def drain(spark: SparkSession, folder: Path, batches: Batches) -> list[Sample]:
     """Drain the topic in batches of 1,000 records."""
     query = tl.start_ingest(spark, configuration(folder, "availableNow"))
-    samples = watch(query, lambda: False)
+    samples = watch(batches, lambda: not query.isActive)
     tl.await_caught_up(query, "availableNow")
     return samples
 
 
-def stream(spark: SparkSession, folder: Path, minutes: float) -> tuple[list[Sample], int]:
+def stream(spark: SparkSession, folder: Path, batches: Batches, minutes: float) -> tuple[list[Sample], int]:
     """Read a steady stream, a batch a second; return the samples and the number of records."""
     settings = configuration(folder, "1 second")
     schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{TOPIC}-value")
@@ -135,7 +135,7 @@ def stream(spark: SparkSession, folder: Path, minutes: float) -> tuple[list[Samp
     query = tl.start_ingest(spark, settings)
     with ThreadPoolExecutor(1) as pool:
         sent: Future[int] = pool.submit(latency.send, settings, payloads, RATE, minutes * 60)
-        samples = watch(query, sent.done)
+        samples = watch(batches, lambda: sent.done() or not query.isActive)
         records = sent.result()
     query.processAllAvailable()
     query.stop()
@@ -148,8 +148,7 @@ def report(title: str, seconds: Sequence[float], samples: Sequence[Sample]) -> b
     for column in ("", "beginning", "end", "end / beginning"):
         table.add_column(column, justify="right" if column else "left")
     columns: dict[str, Sequence[float]] = {"seconds of a batch": seconds[WARM_UP_BATCHES:]}
-    later = samples[len(samples) * WARM_UP_BATCHES // len(seconds) :]
-    for field, values in zip(fields(Sample), zip(*map(astuple, later), strict=True), strict=True):
+    for field, values in zip(fields(Sample), zip(*map(astuple, samples), strict=True), strict=True):
         columns[field.name.replace("_", " ")] = values
     is_flat = True
     for name, figures in columns.items():
@@ -162,8 +161,10 @@ def report(title: str, seconds: Sequence[float], samples: Sequence[Sample]) -> b
 
 
 @click.command()
-@click.option("--batches", "number", default=10_000, show_default=True)
-@click.option("--minutes", default=60.0, show_default=True, help="Of the stream.")
+@click.option(
+    "--batches", "number", type=click.IntRange(min=2 * WARM_UP_BATCHES), default=10_000, show_default=True
+)
+@click.option("--minutes", type=click.FloatRange(min=5), default=60, show_default=True, help="Of the stream.")
 def main(number: int, minutes: float) -> None:
     """Run both parts on a separate broker and registry."""
     with own_services("soak") as (folder, addresses):
@@ -174,11 +175,11 @@ def main(number: int, minutes: float) -> None:
         lake = folder / "lake"
         drained, streamed = Batches(), Batches()
         spark.streams.addListener(drained)
-        samples = drain(spark, lake)
+        samples = drain(spark, lake, drained)
         is_flat = report("drain", drained.seconds, samples)
         spark.streams.removeListener(drained)
         spark.streams.addListener(streamed)
-        samples, records = stream(spark, lake, minutes)
+        samples, records = stream(spark, lake, streamed, minutes)
         is_flat &= report("stream", streamed.seconds, samples)
         settings = configuration(lake, "availableNow")
         rows = tl.create_view(spark, settings).count()
