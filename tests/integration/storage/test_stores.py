@@ -261,7 +261,8 @@ def lake(embedded: tuple[Home, Addresses], pytestconfig: pytest.Config) -> Itera
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         addresses = services.up(home, print, extras=["s3", "azure"])  # its progress is seen
-    jvm = WarmJvm(home.folder, REPOSITORY, addresses.environment())
+    # A notebook of this file imports the bench.
+    jvm = WarmJvm(home.folder, REPOSITORY, addresses.environment() | {"PYTHONPATH": str(REPOSITORY)})
     yield Lake(home, addresses, S3Gateway(home), Azurite(home), addresses.extras["WORKBENCH_S3"], jvm)
     jvm.stop()
 
@@ -351,8 +352,7 @@ def test_each_row_that_many_writers_were_told_of_is_there_once(
 def test_on_azure_too_each_row_that_many_drivers_were_told_of_is_there_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # The notebook imports the bench.
-    for name, value in (lake.addresses.environment() | {"PYTHONPATH": str(REPOSITORY)}).items():
+    for name, value in lake.addresses.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(writers, "DRIVERS", (OTHERS,))
     source = lake.addresses.extras["WORKBENCH_AZURE_SOURCE"].replace("wasbs:", "abfss:")
