@@ -804,7 +804,7 @@ def make_table(spark: SparkSession, settings: StorageSettings, path: str) -> Non
 @pytest.fixture(scope="module")
 def read_only(lake: Lake) -> Iterator[str]:
     """The same buckets, behind a gateway that only reads."""
-    port = 17071
+    port = ports.choose(["readonly"], {})["readonly"]
     command = lake.gateway.command(require_java(), {"s3": port})
     process = subprocess.Popen(
         [command[0], "--readonly", *command[1:]], env=os.environ | lake.gateway.environment()
