@@ -85,7 +85,8 @@ class IngestPlan:
 def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function | None = None) -> IngestPlan:
     """Return the plan of the next `start_ingest` of a pipeline, without changing anything.
 
-    At most 1,000 records of each topic are read and decoded.
+    At most 1,000 records of each topic are read and decoded. With `resume=table` and no checkpoint, the start
+    also writes older records that are in neither table. The plan does not count those.
 
     Args:
         spark: The session.
@@ -115,8 +116,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     table_topics = TableTopics(spark, settings, base_target, topics)
     if before.position is None:
         table_topics.require_same()
-    if pipeline.resume is None:
-        StartCheck(spark, settings, base_target, state, topics).run()
+    settings = StartCheck(spark, settings, base_target, state, topics, is_plan=True).run()
     if topics is None and pipeline.fail_on_data_loss:
         checkpoint, ids = base_target.checkpoint, state.topic_ids
         if loss := lost_offsets.describe_loss_at(settings, checkpoint, before.position, ids):

@@ -46,6 +46,7 @@ class StartCheck:
         target: The tables; for several topics, their paths contain `{topic}`.
         state: The state of checkpoint and table.
         topics: The targets of several topics; None for a single table.
+        is_plan: Whether nothing is written.
     """
 
     spark: SparkSession
@@ -53,12 +54,13 @@ class StartCheck:
     target: Target
     state: StartState
     topics: Topics | None
+    is_plan: bool = False
 
     def run(self) -> Settings:
         """Return the configuration to start with.
 
-        With `resume=table` and no checkpoint, records that are in neither table are written first. Then
-        `starting_offsets` are the ends of the tables.
+        With `resume=table` and no checkpoint, records that are in neither table are written first, unless
+        this is a plan. Then `starting_offsets` are the ends of the tables.
 
         Raises:
             IngestError: Checkpoint, table and history differ, and `resume` does not specify how to start.
@@ -185,7 +187,8 @@ class StartCheck:
             return self.settings
         if pipeline.resume == "restart":
             self._require_same_offsets(contents)
-            self._restart(contents)
+            if not self.is_plan:
+                self._restart(contents)
             return self.settings
         if pipeline.resume != "table":
             raise self._checkpoint_missing(contents[0])
@@ -311,6 +314,19 @@ class StartCheck:
                 '{"<partition>": <offset>, …}}, the offsets in the new topic',
             )
             by_topic[content.topic] = topic_resumption
+        if not self.is_plan:
+            self._write_missing(contents, by_topic, in_kafka)
+        starts = resume_table.starting_offsets(by_topic, in_kafka, EARLIEST)
+        pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
+        return self.settings.model_copy(update={"pipeline": pipeline})
+
+    def _write_missing(
+        self,
+        contents: Iterable[TableContent],
+        by_topic: Mapping[str, Resumption],
+        in_kafka: Mapping[str, Mapping[int, Span]],
+    ) -> None:
+        """Write the records that are in neither table, and note from where to where the tables reach."""
         reader = kafka_source.range_options(self.settings.kafka)
         for content in contents:
             unfinished, spans = by_topic[content.topic].unfinished, in_kafka[content.topic]
@@ -320,9 +336,6 @@ class StartCheck:
         firsts = {topic: content.firsts for topic, content in by_topic.items()}
         ends = {topic: content.ends for topic, content in by_topic.items()}
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
-        starts = resume_table.starting_offsets(by_topic, in_kafka, EARLIEST)
-        pipeline = self.settings.pipeline.model_copy(update={"starting_offsets": starts})
-        return self.settings.model_copy(update={"pipeline": pipeline})
 
 
 def _explains_rows(commits: Commits) -> bool:

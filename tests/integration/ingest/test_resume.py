@@ -114,12 +114,22 @@ def lose_quarantine_of_last_batch(numbers):
     quarantine.restoreToVersion(quarantine.history(1).collect()[0]["version"] - 1)
 
 
+def snapshot(folder):
+    """Return the names and sizes of all files."""
+    return {str(file): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+
+
 @pytest.mark.slow("two ingests and an audit")
 def test_a_checkpoint_that_is_gone_is_refused_and_the_table_says_where_to_continue(copied):
     lose_quarantine_of_last_batch(copied)
     copied.lose_checkpoint()
     copied.more(5)
     assert copied.refusal() == "checkpoint_gone"
+    before = snapshot(copied.folder)
+    for resume, records in ("table", 6), ("restart", copied.sent + copied.bad):
+        plan = tl.plan_ingest(copied.spark, copied.settings(resume=resume))
+        assert (plan.is_first_start, plan.records) == (True, records)
+    assert snapshot(copied.folder) == before
     assert not copied.checkpoint.exists()
     # Where the configuration begins does not matter.
     copied.run(resume="table", starting_offsets="latest")
@@ -364,7 +374,10 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     # Its subject is there now.
     numbers.register("b")
     numbers.send("b", *(right(numbers.schema_id, n) for n in range(24, 26)))
-    numbers.run(**numbers.several, resume="table")
+    resumed = numbers.several | {"resume": "table"}
+    # What the topic missed while it was paused is older, and no part of the plan.
+    assert tl.plan_ingest(numbers.spark, numbers.settings(**resumed)).records == 6
+    numbers.run(**resumed)
     assert paused_topics.paused(numbers.spark, f"{numbers.checkpoint}_paused") == {}
     tables = {
         name: Counter(
