@@ -23,7 +23,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 #: In a pipe, rich would cut the names of the sides at 80 columns.
 console = Console(width=None if sys.stdout.isatty() else 120)
 
-#: What a run of a side cost, and what its table has.
+#: The cost of a run of a side, and the content of its table.
 Run = dict[str, Any]
 
 
