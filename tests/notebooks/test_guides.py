@@ -127,6 +127,9 @@ def test_your_topic_audit_replay_environment_and_resume(project, embedded):
     refused = project.run(ingest)
     assert refused.returncode == 1
     assert "resume=table" in refused.stderr
+    assert "`topiclake plan orders -p resume=table`" in (PROJECT / "docs" / "resume.md").read_text("utf-8")
+    # All records are in the tables.
+    assert project.run(f"{plan} -p resume=table").returncode == 0
     succeed(project, [resume])
     lose_checkpoint(project)
     # The topic of the page has two partitions.

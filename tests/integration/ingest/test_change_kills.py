@@ -19,7 +19,7 @@ SECONDS = 1500
 @pytest.mark.slow("a database, Debezium, and three starts of Spark")
 @pytest.mark.timeout(SECONDS + 120)
 def test_tables_are_those_of_the_database_after_a_kill_within_a_merge(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "bench.torture_changes", "--statements", "4000", "--kills", "1"]
+    program = [sys.executable, "-m", "bench.torture_changes", "--statements", "1500", "--kills", "1"]
     variables = without_workbench() | {"TMPDIR": str(tmp_path)}
     torture = subprocess.Popen(
         program, cwd=PROJECT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

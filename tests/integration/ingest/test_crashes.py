@@ -33,9 +33,8 @@ def test_each_record_is_in_one_place_whatever_is_killed_when(
 ):
     _, addresses = embedded
     servers, registry = addresses.kafka_bootstrap_servers, addresses.schema_registry_url
-    # Several kills need batches that are cut, and a rest; one kill needs a batch that is cut, and another.
-    batch = 600 if len(moments) > 1 else RECORDS_A_KILL
-    settings = settings_for(servers, registry, f"crashes-{len(moments)}", tmp_path, batch=batch)
+    # A kill needs a batch that is cut, and another one.
+    settings = settings_for(servers, registry, f"crashes-{len(moments)}", tmp_path, batch=RECORDS_A_KILL)
     traffic, ingest = Traffic(settings), Ingest(tmp_path, settings, is_transformed)
     # In any order: a batch that was cut at one step is repeated, and cut again at the next.
     chance, records = random.Random(SEED), RECORDS_A_KILL * (len(moments) + 1)

@@ -434,21 +434,6 @@ def _renewing_clients(oidc: OidcServer, end: float) -> set[str]:
     return {"Java" if request.user_agent.startswith("Java/") else "librdkafka" for request in renewals}
 
 
-def test_plans_show_no_secret(world: World, spark: SparkSession, tmp_path: Path, topic: str) -> None:
-    admin.ensure_topic(world.mtls(), topic, 1)
-    for kafka in (world.mtls(), world.oauth()):
-        written = stream(spark, kafka, topic).writeStream.format("noop").trigger(availableNow=True)
-        query = written.option("checkpointLocation", str(tmp_path / uuid4().hex)).start()
-        query.processAllAvailable()
-        plans = [_explained(records(spark, kafka, topic)), _explained(stream(spark, kafka, topic))]
-        query.stop()
-        key = world.client.key.read_text().splitlines()[1:-1]
-        options = "\n".join(source.range_options(kafka).values())
-        lines = options.partition("-----BEGIN PRIVATE KEY-----\n")[2].partition("-----END")[0].splitlines()
-        secrets = [world.oidc.client_secret, *key, *lines]
-        assert not [secret for plan in plans for secret in secrets if secret in plan]
-
-
 @contextmanager
 def logged_in(world: World, login: str, folder: Path, topic: str) -> Iterator[tuple[Project, Settings]]:
     """Make a project that logs in at broker and registry with tokens or a certificate; load its pipeline."""
@@ -567,10 +552,6 @@ def test_no_secret_of_a_login_is_in_plans_progress_settings_ui_and_logs_of_spark
         *world.client.key.read_text().splitlines()[1:-1],
     ]
     assert leaks(probe, [Secret((secret, secret)) for secret in secrets]) == []
-
-
-def _explained(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().toString())
 
 
 # The console consumer

@@ -155,20 +155,6 @@ def test_days_are_those_of_utc_in_each_time_zone(spark, zone):
     assert found == [("02108", day) for day in ("2026-01-02", "2026-01-03", "1969-12-31")]
 
 
-def produce(hits, mode):
-    """Send the counts to a topic of the mode's."""
-    settings = hits.settings()
-    tl.ensure_topic(settings.kafka, f"{hits.topic}-{mode}", 2)
-    query = tl.start_topic_writer(
-        count_records(hits_per_zip(tl.read_values(hits.spark, settings))),
-        settings,
-        checkpoint_path=f"{hits.folder}/{mode}",
-        topic=f"{hits.topic}-{mode}",
-        output_mode=mode,
-    )
-    tl.await_caught_up(query, "availableNow")
-
-
 def records(hits, mode, *, once=True):
     """What the topic holds: key and count, in the order in which they were sent."""
     found = tl.read_batch(hits.spark, hits.settings(topic=f"{hits.topic}-{mode}"))
@@ -187,32 +173,6 @@ def undo_commit(hits, name):
     done.unlink()
     for crc in done.parent.glob(f".{done.name}*"):
         crc.unlink()
-
-
-@pytest.mark.thorough("records that carry ids are tested in test_kafka_writer")
-@pytest.mark.parametrize(
-    "mode", ["update", pytest.param("complete", marks=pytest.mark.thorough("the other output mode"))]
-)
-def test_a_topic_has_the_counts_of_a_batch_and_repeated_ones_can_be_told(hits, mode):
-    hits.publish(300)
-    hits.send(one_hit(None))
-    produce(hits, mode)
-    first = records(hits, mode)
-    assert Counter(dict(first)) == expected(hits)
-    assert None in dict(first)
-
-    hits.send(one_hit("00501"), one_hit("00501"))
-    produce(hits, mode)
-    sent = {"update": {"00501": expected(hits)["00501"]}, "complete": dict(expected(hits))}[mode]
-    whole = records(hits, mode)
-    assert Counter(whole) - Counter(first) == Counter(sent.items()) - Counter(first) or mode == "complete"
-    assert Counter(whole) == Counter(first) + Counter(sent.items())
-    assert latest(whole) == expected(hits)
-
-    undo_commit(hits, mode)
-    produce(hits, mode)
-    assert len(records(hits, mode, once=False)) == len(whole) + len(sent)
-    assert Counter(records(hits, mode)) == Counter(whole)
 
 
 class Seen(tl.Sink):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,33 +63,6 @@ SECONDS = 8
 #: The writers of one driver, and those of another one that starts before.
 WRITERS, OTHERS = ("stream-1", "append-1"), ("stream-2", "merge")
 S3RVER = {"access_key": "S3RVER", "secret_key": "S3RVER"}
-CELLS = """\
-# Databricks notebook source
-import json
-from delta.tables import DeltaTable
-import topiclake as tl
-dbutils.widgets.text("env", "")
-dbutils.widgets.text("topic", "")
-dbutils.widgets.text("storage", "")
-settings = tl.load_settings("gps", dbutils.widgets.getAll(), secrets=dbutils.secrets.get)
-tl.mount(dbutils, settings.storage, spark)
-path = tl.table_path(settings)
-
-# COMMAND ----------
-
-rows = spark.read.format("delta").load(path)
-fixed = rows.where("deviceId = 'Mojstrovka'").selectExpr("_kafka", "0.0 AS speed")
-merge = DeltaTable.forPath(spark, path).alias("t").merge(fixed.alias("f"), "t._kafka = f._kafka")
-merge.whenMatchedUpdate(set={"speed": "f.speed"}).execute()
-
-# COMMAND ----------
-
-history = tl.table_history(spark, settings).orderBy("version").collect()
-speeds = spark.read.format("delta").load(path).groupBy("deviceId").sum("speed").collect()
-tl.audit_ingest(spark, settings).require_ok()
-dbutils.notebook.exit(json.dumps([[row.operation for row in history], {row[0]: row[1] for row in speeds}]))
-"""
-
 #: An ingest and its audit, without what notebooks show.
 INGEST_CELLS = """\
 # Databricks notebook source
@@ -292,9 +265,6 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     again = lake.run("notebooks/gps_ingest.py", *given)
     assert (again["table"]["rows"], again["quarantined"], again["audit"]["ok"]) == (2 * RECORDS, {}, True)
 
-    # A MERGE on S3 is tested beside other writers.
-    if store != "s3":
-        check_cells(lake, given)
     assert lake.holds(store, "checkpoints/gps/commits/1")
     value = lake.addresses.extras[secret].rpartition("sig=")[2].encode()
     # In `data` are the stores' own files: Azure keeps the address, token too, that a blob was copied from.
@@ -302,13 +272,6 @@ def test_the_notebooks_land_each_record_once_whatever_is_killed(lake: Lake, stor
     ours = [file for file in files if not file.is_relative_to(lake.home.data)]
     assert ours
     assert [file for file in ours if value in file.read_bytes()] == []
-
-
-def check_cells(lake: Lake, given: Sequence[str]) -> None:
-    operations, speeds = lake.run_cells("cells", CELLS, *given)
-    assert (operations[0], operations[-1], len(operations)) == ("CREATE TABLE", "MERGE", 4)
-    assert speeds["Mojstrovka"] == 0
-    assert len([speed for speed in speeds.values() if speed > 0]) == len(speeds) - 1
 
 
 @pytest.mark.slow("both stores start for this file")
