@@ -29,8 +29,8 @@ def store(embedded):
 @pytest.mark.timeout(1200)
 def test_the_trips_are_archived_and_the_calls_of_a_checkpoint_are_counted(store, project, warm_jvm) -> None:
     notebook = "tutorials/04_taxi.py"
-    given = {"env": "local-s3", "trips": "100000", "access_log": store.pop("WORKBENCH_S3_ACCESS_LOG")}
+    given = {"env": "local-s3", "trips": "20000", "access_log": store.pop("WORKBENCH_S3_ACCESS_LOG")}
     done = run_notebooks(project, [(notebook, given)], store | warm_jvm.environment())
     found = json.loads(json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"])
-    assert (found["trips"], found["archived"], found["restarts"]) == (100_000, 101_000, 1)
+    assert (found["trips"], found["archived"], found["restarts"]) == (20_000, 21_000, 1)
     assert found["calls_counted"]

@@ -17,15 +17,17 @@ WITH_A_STORE = "04_taxi"
 TUTORIALS = sorted(
     file.stem for file in (PROJECT / "notebooks" / "tutorials").glob("*.py") if file.stem != WITH_A_STORE
 )
+#: The first one, and the one that asks for its access. Standard access allows less: the others need no more.
+DEDICATED = ("01_gps", "02_hits")
 
 
-@pytest.mark.thorough("a tutorial takes a minute")
+@pytest.mark.thorough("each tutorial takes a minute")
 @pytest.mark.slow("a tutorial")
 @pytest.mark.timeout(1200)
-def test_the_first_tutorial_runs_where_there_is_no_workbench(embedded, project, warm_jvm) -> None:
-    """The others run with standard access, which allows less."""
+@pytest.mark.parametrize("tutorial", DEDICATED)
+def test_a_tutorial_runs_where_there_is_no_workbench(tutorial, embedded, project, warm_jvm) -> None:
     variables = embedded[1].environment() | warm_jvm.environment()
-    notebook = "tutorials/01_gps.py"
+    notebook = f"tutorials/{tutorial}.py"
     done = run_notebooks(project, [(notebook, {"env": "local"})], variables)
     assert json.loads(succeeded(done).splitlines()[-1])[notebook]["exit"]
 
