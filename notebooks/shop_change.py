@@ -12,7 +12,7 @@
 # MAGIC | parameter | meaning |
 # MAGIC |---|---|
 # MAGIC | `env` | `conf/<env>.yaml` over `conf/base.yaml`; empty: from conf |
-# MAGIC | `statements` | the number of statements |
+# MAGIC | `statements` | the number of statements after the first inserts |
 # MAGIC | `seed` | another seed makes other changes |
 # MAGIC
 # MAGIC The database is that of the variables `WORKBENCH_POSTGRES` and `WORKBENCH_POSTGRES_USER`, and of the secret
@@ -25,20 +25,22 @@ import topiclake as tl
 from topiclake_examples import shop
 
 settings = tl.notebook_settings(dbutils, pipeline="shop", statements="2000", seed="1")
+half, seed = int(dbutils.widgets.get("statements")) // 2, int(dbutils.widgets.get("seed"))
 conninfo = shop.shop_conninfo(dbutils.secrets.get)
 
 # COMMAND ----------
 
 # DBTITLE 1,Tables of the shop
 shop.create_shop(conninfo)
+# Each table has rows and a topic, however few statements follow.
+changed = shop.change_shop(conninfo, 200, keys=50, kinds=shop.INSERTS, seed=seed)
 
 # COMMAND ----------
 
 # DBTITLE 1,Changes before the new column
-half, seed = int(dbutils.widgets.get("statements")) // 2, int(dbutils.widgets.get("seed"))
 # Debezium's records of `move_review` may lack a large value for good (docs/changes.md).
 kinds = set(shop.KINDS) - {"move_review"}
-changed = shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=seed)
+changed += shop.change_shop(conninfo, half, sessions=10, keys=50, kinds=kinds, seed=seed)
 
 # COMMAND ----------
 

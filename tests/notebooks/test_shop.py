@@ -44,7 +44,7 @@ def test_the_tables_of_the_notebooks_are_those_of_the_database(
     home, addresses = services
     variables = addresses.environment() | warm_jvm.environment()
     asked = [
-        ("shop_change.py", {"env": "local", "statements": "600"}),
+        ("shop_change.py", {"env": "local", "statements": "200"}),
         ("cdc_orders.py", {"env": "local"}),
     ]
     assert {name for name, _ in asked} == OF_A_DATABASE
