@@ -254,6 +254,7 @@ def without_limits(spark):
 
 
 @pytest.mark.thorough("the same records as in test_bombs, which runs always")
+@pytest.mark.slow("a client in another process, which checks each record")
 def test_without_avros_limits_python_checks_each_record_first(numbers, connect_server, spark, without_limits):
     ensure_topic(numbers.settings().kafka, numbers.topic_name("a"), 2)
     # The unit tests of the check have all bombs.
