@@ -15,8 +15,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -26,7 +24,7 @@ from rich.table import Table
 
 from bench.drain import batch_seconds, start_spark, topiclake
 from bench.gps_ingest import values
-from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.kafka.admin import ensure_topic
@@ -95,19 +93,8 @@ def in_process(versions: int, folder: Path) -> Run:
     """Call `drain` in a separate process, and return the printed result."""
     target = folder / str(versions)
     shutil.rmtree(target, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "bench.schema_versions",
-        "--side",
-        str(versions),
-        "--folder",
-        str(target),
-    ]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{versions} versions failed:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    options = ["--side", str(versions), "--folder", str(target)]
+    return separate_run(f"{versions} versions", "bench.schema_versions", *options)
 
 
 def report(results: dict[str, list[Run]], batches: int) -> None:

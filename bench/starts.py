@@ -15,8 +15,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +30,7 @@ from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 from bench.drain import start_spark
-from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
 from bench.topics import gps_event, names, preload
 from bench.topics import load as load_topics
 from topiclake.config.load import load_settings
@@ -126,11 +124,7 @@ def measure(side: str, starts: int, folder: Path) -> None:
 def in_process(side: str, starts: int, home: Path) -> Run:
     """Call `measure` in a separate process, and return the printed result."""
     options = ["--starts", str(starts), "--side", side, "--folder", str(home / side)]
-    command = [sys.executable, "-m", "bench.starts", *options]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-    run: Run = json.loads(done.stdout.splitlines()[-1])
+    run = separate_run(side, "bench.starts", *options)
     if run["rows"] != RECORDS:
         raise click.ClickException(f"the table of {side} has {run['rows']} rows, not {RECORDS}")
     return run

@@ -16,8 +16,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,7 +33,7 @@ from rich.table import Table
 
 from bench.drain import batch_seconds, start_spark, topiclake
 from bench.gps_ingest import values
-from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
+from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.ingest.multi_topic import MAX_THREADS
@@ -155,11 +153,7 @@ def in_process(side: str, topics: int, records: int, folder: Path) -> Run:
     target = folder / side.replace(" ", "-")
     shutil.rmtree(target, ignore_errors=True)
     options = ["--topics", str(topics), "--records", str(records), "--side", side, "--folder", str(target)]
-    command = [sys.executable, "-m", "bench.topics", *options]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{side} failed:\n{done.stderr[-3000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return separate_run(side, "bench.topics", *options)
 
 
 def report(results: dict[str, list[Run]], topics: int, records: int) -> None:
