@@ -243,6 +243,8 @@ def main(
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.streaming.numRecentProgressUpdates": "1000000",
             "spark.local.dir": f"{name}/tmp",
+            # The comparison of all rows needs more than Spark's default of 1 GB.
+            "spark.driver.memory": "4g",
         }
         spark = local_session("changes", PROJECT / "jars", quiet)
         write_changes(spark, source, rows, changes, batches, skewed)
