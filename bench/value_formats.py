@@ -78,7 +78,8 @@ PROTO = (
 FILES = {"avro_checked": "avro", "from_json": "json"}
 SCHEMAS = {"avro": AVRO_SCHEMA, "json": DDL, "json_schema": JSON_SCHEMA_TEXT, "protobuf": PROTO}
 SIDES = ("avro", "avro_checked", "from_json", "json", "json_schema", "protobuf")
-LAYOUT = Layout()
+#: The columns of the records alone, which are compared.
+LAYOUT = Layout(kafka=())
 
 
 def gps_events(spark: SparkSession, records: int) -> DataFrame:
