@@ -74,7 +74,7 @@ PROTO = (
     + " ".join(f"double {name} = {number};" for number, name in enumerate(NUMBERS, 3))
     + " }"
 )
-#: The files of sides that read another format's.
+#: By side, another format whose files it reads.
 FILES = {"avro_checked": "avro", "from_json": "json"}
 SCHEMAS = {"avro": AVRO_SCHEMA, "json": DDL, "json_schema": JSON_SCHEMA_TEXT, "protobuf": PROTO}
 SIDES = ("avro", "avro_checked", "from_json", "json", "json_schema", "protobuf")

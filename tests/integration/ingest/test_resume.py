@@ -375,7 +375,7 @@ def test_several_topics_resume_each_from_its_table_and_from_what_is_paused(numbe
     numbers.register("b")
     numbers.send("b", *(right(numbers.schema_id, n) for n in range(24, 26)))
     resumed = numbers.several | {"resume": "table"}
-    # What the topic missed while it was paused is older, and no part of the plan.
+    # The plan does not count the older offsets, which the topic missed while it was paused.
     assert tl.plan_ingest(numbers.spark, numbers.settings(**resumed)).records == 6
     numbers.run(**resumed)
     assert paused_topics.paused(numbers.spark, f"{numbers.checkpoint}_paused") == {}
