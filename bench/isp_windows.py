@@ -72,11 +72,6 @@ def run(side: str, folder: Path) -> None:
     spark.stop()
 
 
-def own_process(side: str, folder: Path) -> dict[str, Any]:
-    """Run a side in a separate process."""
-    return separate_run(side, "bench.isp_windows", "--side", side, "--folder", str(folder))
-
-
 def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
     """Print the figures; a ratio is that of rates within one round (side / article)."""
     table = Table(title=f"{records:,} JSON hits, {len(results['article'])} rounds")
@@ -130,7 +125,9 @@ def main(records: int, rounds: int, side: str | None, folder: Path | None) -> No
         results = in_rounds(
             SIDES,
             rounds,
-            lambda side: own_process(side, home / f"{next(number)}"),
+            lambda side: separate_run(
+                side, "bench.isp_windows", "--side", side, "--folder", str(home / f"{next(number)}")
+            ),
             lambda result: f"{records / result['seconds']:>12,.0f} rows/s, CPU {result['cpu_seconds']:.1f} s",
         )
         verify(results, records)

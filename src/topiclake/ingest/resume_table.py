@@ -20,78 +20,15 @@ from pyspark.sql import functions as F
 
 from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
-from topiclake.delta.table_commits import Commit, Commits
+from topiclake.delta.table_commits import Commit
 from topiclake.errors import IngestError, OffsetsLostError
 from topiclake.formats.declared import DeclaredFormat
 from topiclake.ingest import declared_batch, registered_batch
 from topiclake.ingest.paused_topics import Span
-from topiclake.ingest.quarantine import replay_claims
-from topiclake.ingest.targets import Target
+from topiclake.ingest.table_content import TableContent, spans_of
 from topiclake.kafka import source as kafka_source
 from topiclake.local_frame import local_frame
-from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.streaming import checkpoint, lost_offsets
-from topiclake.streaming.batch_offsets import OFFSETS
-
-
-@dataclass(frozen=True)
-class TableContent:
-    """The content of the tables of one topic.
-
-    Attributes:
-        topic: The topic.
-        target: The tables of the topic.
-        table_version: Version of the table, or None if it does not exist.
-        quarantine_version: Version of the quarantine, or None if it does not exist.
-        commits: Batches of the topic in the table's history, newest first.
-        paused: By partition the ranges that the paused topic waits for.
-        is_shared: Whether the history has batches of other topics.
-    """
-
-    topic: str
-    target: Target
-    table_version: int | None
-    quarantine_version: int | None
-    commits: tuple[Commit, ...]
-    paused: Mapping[int, Sequence[Span]]
-    is_shared: bool
-
-    def rows(self, spark: SparkSession) -> DataFrame:
-        """Return the offsets of the rows of the topic.
-
-        Returns:
-            `is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN`, of these versions of
-            the tables; a replayed record is in the table, too.
-        """
-        columns = "is_quarantined BOOLEAN, partition INT, offset BIGINT, is_replayed BOOLEAN"
-        offsets = local_frame(spark, [], columns)
-        if self.table_version is not None:
-            rows = delta.read(spark, self.target.table, self.table_version)
-            origin = KAFKA_COLUMN
-            if "topic" in rows.select(f"{origin}.*").columns:
-                rows = rows.where(F.coalesce(f"{origin}.topic", F.lit(self.topic)) == self.topic)
-            kafka_offset = F.col(f"{origin}.partition"), F.col(f"{origin}.offset")
-            offsets = offsets.unionAll(rows.select(F.lit(False), *kafka_offset, F.lit(False)))
-        if self.quarantine_version is not None:
-            rows = replay_claims.read(spark, self.target.quarantine, self.quarantine_version)
-            of_topic = rows.where(F.col("topic") == self.topic)
-            is_replayed = F.col("replayed_at").isNotNull()
-            offsets = offsets.unionAll(of_topic.select(F.lit(True), "partition", "offset", is_replayed))
-        return offsets.where("partition IS NOT NULL AND offset IS NOT NULL")
-
-
-def spans_of(commits: Iterable[Commit], topic: str) -> dict[int, list[Span]]:
-    """Return the ranges of offsets of a topic in commits, by partition."""
-    ranges: dict[int, list[Span]] = {}
-    for commit in commits:
-        for partition, (first, after) in commit.metadata.get(OFFSETS, {}).get(topic, {}).items():
-            ranges.setdefault(int(partition), []).append((first, after))
-    return ranges
-
-
-def commits_of(commits: Commits, topic: str) -> tuple[Commit, ...]:
-    """Return the commits that hold batches of a topic, newest first."""
-    return tuple(commit for commit in commits.valid if topic in commit.metadata.get(OFFSETS, {}))
 
 
 @dataclass(frozen=True)

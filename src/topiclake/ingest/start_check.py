@@ -13,23 +13,20 @@ from functools import cached_property, partial, reduce
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION
 from topiclake.config.settings import Settings
 from topiclake.config.source import EARLIEST
-from topiclake.delta import table as delta
 from topiclake.delta import table_commits
-from topiclake.delta.table_commits import Commits
-from topiclake.errors import ConfigError, IngestError
-from topiclake.ingest import resume_table, targets
+from topiclake.errors import IngestError
+from topiclake.ingest import resume_table, table_content, targets
 from topiclake.ingest.paused_topics import Span, mark_resumed, paused, spans_by_partition
-from topiclake.ingest.resume_table import Resumption, TableContent
+from topiclake.ingest.resume_table import Resumption
 from topiclake.ingest.start_state import StartState
+from topiclake.ingest.table_content import TableContent
 from topiclake.ingest.targets import Target
 from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.kafka import source as kafka_source
 from topiclake.kafka.offsets import BrokerOffsets
-from topiclake.sources.layout import KAFKA_COLUMN
 from topiclake.storage.failures import storage_errors
 from topiclake.streaming import batch_offsets, checkpoint, resumptions
 from topiclake.streaming.checkpoint import NONE, Offsets
@@ -193,7 +190,7 @@ class StartCheck:
         if pipeline.resume != "table":
             raise self._checkpoint_missing(contents[0])
         for content in contents:
-            _require_traced(self.spark, content)
+            content.require_traced(self.spark)
         if self.topics is None:
             broker_offsets = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, [])
         return self._resume(contents, self._read_partitions(broker_offsets))
@@ -214,40 +211,21 @@ class StartCheck:
         """Return the content of a topic that other queries have written, or None if it is empty."""
         spark, target = self.spark, self._target(topic)
         missed = spans_by_partition(self._paused.get(topic, ()))
-        if not delta.is_table(spark, target.table):
-            return TableContent(topic, target, None, None, (), missed, is_shared=False) if missed else None
-        # The version is read before the history, so the history includes all of its commits.
-        version = delta.latest_version(spark, target.table)
-        commits = table_commits.read(spark, target.table)
-        topic_commits = resume_table.commits_of(commits, topic)
-        topics_in_history = {
-            name for commit in commits.valid for name in commit.metadata.get(batch_offsets.OFFSETS, {})
-        }
-        quarantine = None
-        if delta.is_table(spark, target.quarantine):
-            quarantine = delta.latest_version(spark, target.quarantine)
-        content = TableContent(
-            topic,
-            target,
-            version,
-            quarantine,
-            topic_commits,
-            missed,
-            is_shared=bool(topics_in_history - {topic}),
-        )
-        if topic_commits or missed:
+        content = table_content.read(spark, topic, target, missed)
+        if content.table_version is None:
+            return content if missed else None
+        if content.commits or missed:
             return content if self._reads_partition_of(content) else None
         if self.settings.pipeline.resume == "restart":
             # A topic that was migrated may have another name.
             return content
-        if _explains_rows(commits) or not _is_traced(spark, content) or content.rows(spark).isEmpty():
-            return None
-        return content
+        is_known = content.explains_rows or not content.is_traced(spark)
+        return None if is_known or content.rows(spark).isEmpty() else content
 
     def _reads_partition_of(self, content: TableContent) -> bool:
         """Return whether the pipeline reads a partition in the table; two pipelines may share a topic."""
         partitions = (self.settings.pipeline.assign or {}).get(content.topic)
-        spans = resume_table.spans_of(content.commits, content.topic)
+        spans = table_content.spans_of(content.commits, content.topic)
         return partitions is None or bool(set(partitions) & (set(spans) | set(content.paused)))
 
     def _checkpoint_missing(self, content: TableContent) -> IngestError:
@@ -276,7 +254,7 @@ class StartCheck:
             return
         in_kafka = kafka_offsets.pipeline_offsets(self.settings.kafka, pipeline, []).offsets
         for content in contents:
-            ends = _ends_of_changes(self.spark, content)
+            ends = content.ends_of_changes(self.spark)
             remedy = "set a new checkpoint_path and table_path"
             resume_table.require_same_topic(
                 self.settings, content, ends, in_kafka.get(content.topic, {}), remedy
@@ -292,7 +270,7 @@ class StartCheck:
             .where("NOT is_replayed")
             .select(F.lit(content.topic).alias("topic"), "is_quarantined", "partition", "offset")
             for content in contents
-            if _is_traced(self.spark, content)
+            if content.is_traced(self.spark)
         ]
         if rows:
             resumptions.note_rows(reduce(DataFrame.unionAll, rows), self.target.checkpoint)
@@ -338,15 +316,6 @@ class StartCheck:
         resumptions.note_firsts(self.spark, self.target.checkpoint, firsts, ends)
 
 
-def _explains_rows(commits: Commits) -> bool:
-    """Return whether the history shows which topics the rows are from.
-
-    It does not if Delta has deleted commits, the table is a copy, or another version of Topiclake wrote it.
-    """
-    has_offsets = [batch_offsets.OFFSETS in commit.metadata for commit in commits.valid]
-    return commits.is_complete and bool(has_offsets) and all(has_offsets)
-
-
 def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Resumption:
     """Return the resumption, only with the partitions that the pipeline reads."""
     partitions = (settings.pipeline.assign or {}).get(topic)
@@ -356,44 +325,4 @@ def _of_partitions(resumption: Resumption, settings: Settings, topic: str) -> Re
         {partition: first for partition, first in resumption.firsts.items() if partition in partitions},
         {partition: end for partition, end in resumption.ends.items() if partition in partitions},
         {partition: spans for partition, spans in resumption.unfinished.items() if partition in partitions},
-    )
-
-
-def _ends_of_changes(spark: SparkSession, content: TableContent) -> dict[int, int]:
-    """Return by partition the offset after the last change in a table."""
-    if content.table_version is None or not {PARTITION, OFFSET} <= _fields(spark, content, CDC_COLUMN):
-        # Not yet a table of changes, or one without offsets, which its own check refuses.
-        return {}
-    partition, offset = F.col(f"{CDC_COLUMN}.{PARTITION}"), F.col(f"{CDC_COLUMN}.{OFFSET}")
-    rows = delta.read(spark, content.target.table, content.table_version).where(partition.isNotNull())
-    return dict(map(tuple, rows.groupBy(partition).agg(F.max(offset) + 1).collect()))
-
-
-def _fields(spark: SparkSession, content: TableContent, column: str) -> set[str]:
-    """Return the fields of a struct in the table; empty if the table has no such column."""
-    columns = delta.columns(spark, content.target.table)
-    if columns is None or column not in columns.names:
-        return set()
-    return set(getattr(columns[column].dataType, "names", ()))
-
-
-def _is_traced(spark: SparkSession, content: TableContent) -> bool:
-    """Return whether each row of a table has the partition and offset of its record."""
-    return content.table_version is None or {"partition", "offset"} <= _fields(spark, content, KAFKA_COLUMN)
-
-
-def _require_traced(spark: SparkSession, content: TableContent) -> None:
-    needed = {"partition", "offset", "topic"} if content.is_shared else {"partition", "offset"}
-    if content.table_version is None or needed <= _fields(spark, content, KAFKA_COLUMN):
-        return
-    table = content.target.table
-    raise ConfigError(
-        f"resume=table needs rows that say which record each is; those of {table} have no column "
-        f"{KAFKA_COLUMN} with {', '.join(sorted(needed))}",
-        "set resume=restart with starting_offsets for each partition",
-        parameter="resume",
-        table=table,
-        topic=content.topic,
-        expected=tuple(sorted(needed)),
-        reason="no_kafka_column",
     )
