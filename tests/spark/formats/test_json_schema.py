@@ -57,6 +57,11 @@ COLUMNS = (
     "codes ARRAY<BIGINT>, place STRUCT<zip: STRING, inner: STRING>, sizes MAP<STRING, STRING>, free STRING, "
     "mixed STRING, times ARRAY<STRUCT<at: TIMESTAMP>>"
 )
+#: Explicit nulls; a validator allows none of them.
+NULLS = (
+    b'{"id":5,"name":"a","place":{"zip":"94016","inner":{"zip":"1","inner":null}},"mixed":5,"seen":null,'
+    b'"times":[{"at":null}]}'
+)
 #: What else is there is null.
 RIGHT = {
     b'{"id":1,"name":"a"}': {"id": 1, "name": "a"},
@@ -82,11 +87,12 @@ RIGHT = {
         "codes": [1, None],
         "sizes": {"b": "c"},
     },
-    b'{"id":5,"name":"a","place":{"zip":"94016","inner":{"zip":"1","inner":null}},"mixed":5}': {
+    NULLS: {
         "id": 5,
         "name": "a",
         "place": {"zip": "94016", "inner": '{"zip":"1","inner":null}'},
         "mixed": "5",
+        "times": [{"at": None}],
     },
     b'{"id":6,"name":"a","free":{"z":[1,"2"],"a":12345678901234567890123},"mixed":"five"}': {
         "id": 6,
@@ -125,6 +131,7 @@ WRONG = {
     b'{"id":1,"name":"a","active":1}': "field active is 1, no boolean",
     b'{"id":1,"name":"a","seen":"2026-01-02T03:04:05"}': 'field seen is "2026-01-02T03:04:05", no date-time',
     b'{"id":1,"name":"a","seen":1767323045}': "field seen is 1767323045, no date-time",
+    b'{"id":1,"name":"a","seen":["2026-01-02T03:04:05Z"]}': "field seen is [",
     b'{"id":1,"name":"a","seen":"2026-13-02T03:04:05Z"}': "a value does not fit the type of its field",
     b'{"id":1,"name":"a","day":"2026-02-29"}': "a value does not fit the type of its field",
     b'{"id":1,"name":"a","day":"2026"}': 'field day is "2026", no full-date',
@@ -185,9 +192,7 @@ def test_another_validator_agrees_with_what_is_right():
     """Except on lengths, which are not checked, and on what a validator sees in an explicit null."""
     properties = FIRST["properties"] | {"name": {"type": "string"}}
     validator = jsonschema.Draft7Validator(FIRST | {"properties": properties})
-    assert [value for value in RIGHT if not validator.is_valid(json.loads(value))] == [
-        b'{"id":5,"name":"a","place":{"zip":"94016","inner":{"zip":"1","inner":null}},"mixed":5}'
-    ]
+    assert [value for value in RIGHT if not validator.is_valid(json.loads(value))] == [NULLS]
 
 
 def test_headers_and_ids_are_told_as_for_avro(kafka_records):
@@ -280,6 +285,19 @@ def test_a_filter_above_reads_each_value_once(kafka_records):
     placed = registered_rows.valid_rows(registered_rows.as_rows(decoded, codecs, Layout())).where("id > 0")
     plan = placed._jdf.queryExecution().executedPlan().toString()
     assert plan.count("from_json") == 1
+
+
+def test_the_jvm_compiles_the_code_of_a_plan_of_twelve_fields(spark, kafka_records):
+    properties = {f"f{number}": {"type": ["integer", "number", "string"][number % 3]} for number in range(12)}
+    codecs = Codecs(codec_of(registered(1, {"type": "object", "properties": properties, "required": ["f0"]})))
+    rows = fixed_schemas.valid_rows(
+        kafka_records([frame(1, b'{"f0":1}')]), FixedSchemas(codecs), Layout(), "PERMISSIVE"
+    )
+    debug = getattr(spark._jvm.org.apache.spark.sql.execution.debug, "package$")
+    stages = getattr(debug, "MODULE$").codegenStringSeq(rows._jdf.queryExecution().executedPlan())
+    sizes = [stages.apply(number)._3().maxMethodCodeSize() for number in range(stages.size())]
+    # HotSpot only interprets a method with more bytes. Such a plan has a third of the rate.
+    assert 0 < max(sizes) < 8_000
 
 
 def test_a_fixed_plan_ends_at_a_schema_that_it_does_not_know(kafka_records):

@@ -64,9 +64,9 @@ class JsonSchemaCodec(Codec):
             for number, (key, shape) in enumerate(self._shapes())
         }
         rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
-        # Not deterministic, so that no filter on `end` is pushed below it: it would parse each value twice.
-        decoded = F.when(F.spark_partition_id() >= 0, self._decoded(schema, part))
-        return rows.withColumn(decoded_name(part), decoded).drop(_TEXT, *parsed)
+        events = {f"{name}_event": _once(event_of(F.col(name))) for name in parsed}
+        decoded = _once(self._decoded(schema, part))
+        return rows.withColumns(events).withColumn(decoded_name(part), decoded).drop(_TEXT, *parsed, *events)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
         """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
@@ -81,7 +81,7 @@ class JsonSchemaCodec(Codec):
             return null_decoded()
         reader = json.loads(self.reader)
         branches = [
-            (schema == F.lit(identifier(key)), _row(F.col(f"{_PARSED}_{number}"), shape, reader, part))
+            (schema == F.lit(identifier(key)), _row(f"{_PARSED}_{number}", shape, reader, part))
             for number, (key, shape) in enumerate(self._shapes())
         ]
         return _first_of(branches)
@@ -107,9 +107,15 @@ def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
     return reduce(lambda case, branch: case.when(*branch), more, F.when(condition, value))
 
 
-def _row(parsed: Column, shape: Any, reader: Any, part: Part) -> Column:  # noqa: ANN401
-    event = event_of(parsed)
-    is_valid = is_single_object(parsed) & F.col(_TEXT) & json_columns.has_shape(shape, event)
-    fields = json_columns.converted(shape, reader, event)
-    names = [each["name"] for each in reader["fields"]]
-    return decoded_row([fields[name].alias(name) for name in names], is_valid, part)
+def _once(column: Column) -> Column:
+    """Return a column that Spark computes once a row, however often a later one or a filter refers to it.
+
+    It is not deterministic, so Spark does not put its expression in place of a reference.
+    """
+    return F.when(F.spark_partition_id() >= 0, column)
+
+
+def _row(parsed: str, shape: Any, reader: Any, part: Part) -> Column:  # noqa: ANN401
+    event = F.col(f"{parsed}_event")
+    is_valid = is_single_object(F.col(parsed)) & F.col(_TEXT) & json_columns.has_shape(shape, event)
+    return decoded_row(json_columns.converted_fields(shape, reader, event), is_valid, part)

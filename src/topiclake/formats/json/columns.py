@@ -1,13 +1,14 @@
 """The types of a JSON Schema in Spark: how values are parsed, checked, and made columns.
 
 `from_json` accepts any JSON for a STRING. So a JSON string is parsed as VARIANT, which keeps its type. A time
-stays text until it is known to have a zone, since without one Spark would use the session's zone.
+is parsed as STRING, since no other JSON has the text of a time. It stays text until it is known to have a
+zone, since without one Spark would use the session's zone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any
 
@@ -30,19 +31,23 @@ from pyspark.sql.types import (
 
 from topiclake.formats.json.schema import ANY, TEXT, JsonType
 
-#: Leaves that are JSON strings.
-_TEXTS: dict[str, DataType] = {TEXT: StringType(), "date-time": TimestampType(), "full-date": DateType()}
-_OTHERS: dict[str, DataType] = {
+_TIMES: dict[str, DataType] = {"date-time": TimestampType(), "full-date": DateType()}
+_LEAVES: dict[str, DataType] = {
     "long": LongType(),
     "double": DoubleType(),
     "boolean": BooleanType(),
     ANY: StringType(),
+    TEXT: StringType(),
+    **_TIMES,
 }
 #: Times and dates as RFC 3339 has them.
 PATTERNS = {
     "date-time": r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
     "full-date": r"^\d{4}-\d\d-\d\d$",
 }
+
+
+_Check = Callable[[Column], Column]
 
 
 def united(first: JsonType, second: JsonType) -> JsonType:
@@ -58,7 +63,7 @@ def united(first: JsonType, second: JsonType) -> JsonType:
         return first | {"valueType": united(first["valueType"], second["valueType"])}
     if set(kinds) == {"long", "double"}:
         return "double"
-    return TEXT if set(kinds) <= set(_TEXTS) else ANY
+    return TEXT if set(kinds) <= {TEXT, *_TIMES} else ANY
 
 
 def _united_structs(first: JsonType, second: JsonType) -> JsonType:
@@ -74,12 +79,13 @@ def _united_structs(first: JsonType, second: JsonType) -> JsonType:
 
 def columns(shape: JsonType) -> DataType:
     """Return the type of a shape in a table."""
-    return _type(shape, lambda leaf: _TEXTS.get(leaf) or _OTHERS[leaf])
+    return _type(shape, _LEAVES.__getitem__)
 
 
 def parsed(shape: JsonType) -> DataType:
     """Return the type as which `from_json` reads a shape."""
-    return _type(shape, lambda leaf: VariantType() if leaf in _TEXTS else _OTHERS[leaf])
+    as_parsed = _LEAVES | dict.fromkeys(_TIMES, StringType()) | {TEXT: VariantType()}
+    return _type(shape, as_parsed.__getitem__)
 
 
 def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
@@ -95,71 +101,59 @@ def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
 
 
 def has_shape(shape: JsonType, value: Column) -> Column:
-    """Return whether a parsed `value` that is not null is of its shape; never null."""
-    checks: list[Column] = []
+    """Return whether a parsed object that is not null is of its shape; never null."""
+    checks = [_check(each["type"], may_be_null=each["nullable"]) for each in shape["fields"]]
+    named = zip(shape["fields"], checks, strict=True)
+    return reduce(and_, [check(value[each["name"]]) for each, check in named if check], F.lit(True))
+
+
+def _check(shape: JsonType, *, may_be_null: bool) -> _Check | None:
+    """Return a check of a parsed value, whose result is never null; None if `from_json` has checked it."""
+    if shape == TEXT:
+        return partial(_is_json_string, may_be_null=may_be_null)
+    check = _check_if_present(shape)
+    if check is None:
+        return None if may_be_null else Column.isNotNull
+    if may_be_null:
+        return lambda value: value.isNull() | check(value)
+    return lambda value: value.isNotNull() & check(value)
+
+
+def _check_if_present(shape: JsonType) -> _Check | None:
+    """Return a check of a parsed value that is not null."""
     if isinstance(shape, str):
-        checks = _leaf_checks(shape, value)
-    elif shape["type"] == "array":
-        if _is_checked(shape["elementType"]) or not shape["containsNull"]:
-            checks = [F.forall(value, _item_check(shape["elementType"], may_be_null=shape["containsNull"]))]
-    elif shape["type"] == "map":
-        if _is_checked(shape["valueType"]) or not shape["valueContainsNull"]:
-            check = _item_check(shape["valueType"], may_be_null=shape["valueContainsNull"])
-            checks = [F.forall(F.map_values(value), check)]
-    else:
-        for each in shape["fields"]:
-            if _is_checked(each["type"]) or not each["nullable"]:
-                checks.append(_item_check(each["type"], may_be_null=each["nullable"])(value[each["name"]]))
-    return reduce(and_, checks, F.lit(True))
-
-
-def _item_check(shape: JsonType, *, may_be_null: bool) -> Callable[[Column], Column]:
-    def check(item: Column) -> Column:
-        # JSON's null is no null of VARIANT's.
-        is_null = text_of(item).isNull() if _is_text(shape) else item.isNull()
-        if not _is_checked(shape):
-            return ~is_null
-        is_valid = F.when(item.isNull(), True).otherwise(has_shape(shape, item))
-        return is_valid if may_be_null else is_valid & ~is_null
-
-    return check
-
-
-def _leaf_checks(leaf: str, value: Column) -> list[Column]:
-    if leaf not in _TEXTS:
-        return []
-    # VOID is JSON's null.
-    kinds = F.schema_of_variant(value).isin("STRING", "VOID")
-    if leaf == TEXT:
-        return [kinds]
-    text = text_of(value)
-    is_time = text.rlike(PATTERNS[leaf]) & _time(leaf, text).isNotNull()
-    return [kinds & F.coalesce(is_time | text.isNull(), F.lit(True))]
-
-
-def _is_text(shape: JsonType) -> bool:
-    return isinstance(shape, str) and shape in _TEXTS
-
-
-def _is_checked(shape: JsonType) -> bool:
-    """Return whether a shape has conditions that `from_json` alone does not check."""
-    if isinstance(shape, str):
-        return shape in _TEXTS
+        return partial(_has_text_of_time, shape) if shape in _TIMES else None
+    if shape["type"] == "struct":
+        has_checks = any(_check(each["type"], may_be_null=each["nullable"]) for each in shape["fields"])
+        return partial(has_shape, shape) if has_checks else None
     if shape["type"] == "array":
-        return not shape["containsNull"] or _is_checked(shape["elementType"])
-    if shape["type"] == "map":
-        return not shape["valueContainsNull"] or _is_checked(shape["valueType"])
-    return any(not each["nullable"] or _is_checked(each["type"]) for each in shape["fields"])
+        of_item = _check(shape["elementType"], may_be_null=shape["containsNull"])
+        return partial(_all, of_item) if of_item else None
+    of_value = _check(shape["valueType"], may_be_null=shape["valueContainsNull"])
+    return (lambda value: _all(of_value, F.map_values(value))) if of_value else None
 
 
-def text_of(value: Column) -> Column:
-    """Return the text of a VARIANT that holds a JSON string; null for JSON's null."""
-    return F.variant_get(value, "$", "string")
+def _all(check: _Check, items: Column) -> Column:
+    return F.forall(items, lambda item: check(item))
+
+
+def _is_json_string(value: Column, *, may_be_null: bool) -> Column:
+    kind = F.schema_of_variant(value)
+    # VOID is JSON's null.
+    return (
+        F.coalesce(kind.isin("STRING", "VOID"), F.lit(True))
+        if may_be_null
+        else F.equal_null(kind, F.lit("STRING"))
+    )
+
+
+def _has_text_of_time(leaf: str, text: Column) -> Column:
+    return text.rlike(PATTERNS[leaf]) & _time(leaf, text).isNotNull()
 
 
 def _time(leaf: str, text: Column) -> Column:
     # Spark knows no small letters in times.
-    return F.upper(text).try_cast(_TEXTS[leaf])
+    return F.upper(text).try_cast(_TIMES[leaf])
 
 
 def converted(written: JsonType, read: JsonType, value: Column) -> Column:
@@ -174,9 +168,13 @@ def converted(written: JsonType, read: JsonType, value: Column) -> Column:
         return F.transform_values(
             value, lambda _, item: converted(written["valueType"], read["valueType"], item)
         )
+    return F.when(value.isNotNull(), F.struct(*converted_fields(written, read, value)))
+
+
+def converted_fields(written: JsonType, read: JsonType, value: Column) -> list[Column]:
+    """Return the fields of `converted` for an object; nulls if `value` is null."""
     written_types: dict[str, Any] = {each["name"]: each["type"] for each in written["fields"]}
-    fields = [_field(written_types.get(each["name"]), each, value) for each in read["fields"]]
-    return F.when(value.isNotNull(), F.struct(*fields))
+    return [_field(written_types.get(each["name"]), each, value) for each in read["fields"]]
 
 
 def _field(written: JsonType | None, field: dict[str, Any], value: Column) -> Column:
@@ -189,16 +187,17 @@ def _field(written: JsonType | None, field: dict[str, Any], value: Column) -> Co
 def _converted_leaf(written: JsonType, read: JsonType, value: Column) -> Column:
     if not isinstance(written, str):
         return F.to_json(converted(written, _as_texts(written), value), {"ignoreNullFields": "false"})
-    if written in _TEXTS:
-        text = text_of(value)
-        return _time(read, text) if read in PATTERNS else text
+    if written == TEXT:
+        return F.variant_get(value, "$", "string")
+    if written in _TIMES:
+        return _time(read, value) if read in _TIMES else value
     return value if written == read else value.cast(columns(read))
 
 
 def _as_texts(shape: JsonType) -> JsonType:
     """Return a shape whose times are their texts in the JSON."""
     if isinstance(shape, str):
-        return TEXT if shape in _TEXTS else shape
+        return TEXT if shape in _TIMES else shape
     if shape["type"] == "array":
         return shape | {"elementType": _as_texts(shape["elementType"])}
     if shape["type"] == "map":
