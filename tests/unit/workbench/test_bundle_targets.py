@@ -28,6 +28,9 @@ JOBS: dict[str, dict[str, Any]] = {
     key: job for file in FILES for key, job in file["resources"]["jobs"].items()
 }
 
+#: The first package of the extra `jdbc`.
+PSYCOPG = re.findall(r'^jdbc = \["([^"]+)"', (PROJECT / "pyproject.toml").read_text(), re.MULTILINE)
+
 
 def test_the_cluster_has_the_settings_that_the_library_checks() -> None:
     conf = BUNDLE["variables"]["cluster"]["default"]["spark_conf"]
@@ -40,7 +43,10 @@ def test_the_cluster_has_the_settings_that_the_library_checks() -> None:
 
 def test_the_cluster_has_the_variables_of_its_environment() -> None:
     variables = CLUSTER["spark_env_vars"]
-    assert set(re.findall(r"\$\{(\w+)", (PROJECT / "conf" / "azure.yaml").read_text())) == set(variables)
+    of_conf = set(re.findall(r"\$\{(\w+)", (PROJECT / "conf" / "azure.yaml").read_text()))
+    of_shop = set(re.findall(r"`(WORKBENCH_\w+)`", (PROJECT / "notebooks" / "shop_change.py").read_text()))
+    assert len(of_shop) == 2
+    assert of_conf | of_shop == set(variables)
     for reference in variables.values():
         assert TARGETS["azure"]["variables"][reference.removeprefix("${var.").removesuffix("}")]
 
@@ -90,7 +96,11 @@ def test_each_task_has_compute_with_the_wheel(key: str) -> None:
             assert job["job_clusters"] == [
                 {"job_cluster_key": task["job_cluster_key"], "new_cluster": "${var.cluster}"}
             ]
-            assert task["libraries"] == [{"whl": wheel}]
+            assert task["libraries"][0] == {"whl": wheel}
+            packages = [library["pypi"]["package"] for library in task["libraries"][1:]]
+            # Only this notebook needs packages of an extra.
+            is_shop = task["notebook_task"]["notebook_path"].endswith("/shop_change.py")
+            assert packages == PSYCOPG * is_shop
     env = "serverless_env" if "environments" in job else "env"
     assert {"name": "env", "default": f"${{var.{env}}}"} in job["parameters"]
 
