@@ -132,6 +132,7 @@ WRONG = {
     b'{"id":1,"name":"a","seen":"2026-01-02T03:04:05"}': 'field seen is "2026-01-02T03:04:05", no date-time',
     b'{"id":1,"name":"a","seen":1767323045}': "field seen is 1767323045, no date-time",
     b'{"id":1,"name":"a","seen":["2026-01-02T03:04:05Z"]}': "field seen is [",
+    b'{"id":1,"name":"a","seen":"2026-01-02T03:04:05Z\\n"}': '05Z\\n", no date-time',
     b'{"id":1,"name":"a","seen":"2026-13-02T03:04:05Z"}': "a value does not fit the type of its field",
     b'{"id":1,"name":"a","day":"2026-02-29"}': "a value does not fit the type of its field",
     b'{"id":1,"name":"a","day":"2026"}': 'field day is "2026", no full-date',

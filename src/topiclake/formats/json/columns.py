@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from topiclake.formats.json.schema import ANY, TEXT, JsonType
+from topiclake.formats.json.schema import ANY, PATTERNS, TEXT, JsonType
 
 _TIMES: dict[str, DataType] = {"date-time": TimestampType(), "full-date": DateType()}
 _LEAVES: dict[str, DataType] = {
@@ -40,12 +40,6 @@ _LEAVES: dict[str, DataType] = {
     TEXT: StringType(),
     **_TIMES,
 }
-#: Times and dates as RFC 3339 has them.
-PATTERNS = {
-    "date-time": r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
-    "full-date": r"^\d{4}-\d\d-\d\d$",
-}
-
 
 _Check = Callable[[Column], Column]
 
@@ -148,7 +142,8 @@ def _is_json_string(value: Column, *, may_be_null: bool) -> Column:
 
 
 def _has_text_of_time(leaf: str, text: Column) -> Column:
-    return text.rlike(PATTERNS[leaf]) & _time(leaf, text).isNotNull()
+    # A `$` would accept a line feed at the end.
+    return text.rlike(rf"^{PATTERNS[leaf]}\z") & _time(leaf, text).isNotNull()
 
 
 def _time(leaf: str, text: Column) -> Column:

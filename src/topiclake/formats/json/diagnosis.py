@@ -13,12 +13,9 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from topiclake.formats.json.schema import PATTERNS, TEXT
+
 _BITS = {"short": 15, "integer": 31, "long": 63}
-_TEXTS = {
-    "JSON string": "",
-    "date-time": r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
-    "full-date": r"\d{4}-\d\d-\d\d$",
-}
 #: Characters of a value in a reason.
 _MOST_CHARACTERS = 60
 
@@ -107,8 +104,10 @@ def _fits(actual: Any, name: str) -> bool:  # noqa: ANN401
         return type(actual) is int and -(2 ** _BITS[name]) <= actual < 2 ** _BITS[name]
     if name in ("double", "float"):
         return type(actual) in (int, float)
-    if name in _TEXTS:
-        return isinstance(actual, str) and re.match(_TEXTS[name], actual) is not None
+    if name == TEXT:
+        return isinstance(actual, str)
+    if name in PATTERNS:
+        return isinstance(actual, str) and re.fullmatch(PATTERNS[name], actual) is not None
     # Any JSON is valid for a STRING; only Spark can check the remaining types.
     return name != "boolean" or isinstance(actual, bool)
 

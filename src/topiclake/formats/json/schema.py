@@ -18,6 +18,11 @@ JsonType = Any
 
 ANY = "string"
 TEXT = "JSON string"
+#: Times and dates as RFC 3339 has them, for the whole text.
+PATTERNS = {
+    "date-time": r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
+    "full-date": r"\d{4}-\d\d-\d\d",
+}
 _LEAVES = {"integer": "long", "number": "double", "boolean": "boolean"}
 _FORMATS = {"date-time": "date-time", "date": "full-date"}
 #: Keywords that define the type of a value; all others only narrow it, or inform people.
