@@ -343,8 +343,8 @@ FAULTS = (
     Fault(
         "a replay claims only records without a claim",
         "ingest/quarantine/replay_claims",
-        'is_same = " AND ".join(f"old.{name} = new.{name}" for name in KEY)',
-        'is_same = "false"',
+        '_IS_SAME = " AND ".join(f"old.{name} = new.{name}" for name in KEY)',
+        '_IS_SAME = "false"',
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
     ),
@@ -363,6 +363,14 @@ FAULTS = (
         "return claimed.count()",
         _REPLAY,
         "replays_beside_and_after_one_that_crashed_land_each_record_once",
+    ),
+    Fault(
+        "a claimed change whose row is gone waits again",
+        "ingest/quarantine/replay",
+        "            if changes.rejections:",
+        "            if False:",
+        "tests/spark/ingest/test_change_batch.py",
+        "a_claimed_change_whose_row_is_deleted_waits_again_and_the_others_are_applied",
     ),
     Fault(
         "an unavailable registry pauses no topic",

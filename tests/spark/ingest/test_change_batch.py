@@ -13,6 +13,7 @@ from topiclake.changes.tables import current_rows
 from topiclake.delta import merge
 from topiclake.delta import table as delta
 from topiclake.errors import ConfigError, DecodeError
+from topiclake.ingest.quarantine import replay_claims
 from topiclake.ingest.row_decoder import DeclaredDecoder
 from topiclake.ingest.targets import writer_name
 from topiclake.streaming.batch_counts import CountSubscription
@@ -209,24 +210,48 @@ def test_the_columns_of_the_order_may_become_wider(spark, tmp_path):
     shop.start()
 
 
+UNAVAILABLE = "__debezium_unavailable_value"
+
+
+def customer(offset, number, notes, op="u"):
+    """Return a change of a customer whose name is the offset."""
+    row = {"id": number, "name": str(offset), "notes": notes}
+    return 0, offset, {"id": number}, {"op": op, "before" if op == "d" else "after": row}
+
+
 @pytest.mark.slow("three MERGEs and a replay")
 def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newer_one(spark, tmp_path):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
-    text = "__debezium_unavailable_value"
-
-    def customer(offset, number, **values):
-        return 0, offset, {"id": number}, {"op": "u", "after": {"id": number} | values}
-
-    shop.write(
-        shop.records([customer(2, 1, name="new", notes=text), customer(3, 2, name="old", notes=text)]), 0
-    )
+    shop.write(shop.records([customer(2, 1, UNAVAILABLE), customer(3, 2, UNAVAILABLE)]), 0)
     assert shop.quarantined() == [(0, 2, "unavailable_value"), (0, 3, "unavailable_value")]
-    shop.write(
-        shop.records([customer(1, 1, name="Ada", notes="long"), customer(4, 2, name="newer", notes="n")]), 1
-    )
+    shop.write(shop.records([customer(1, 1, "long"), customer(4, 2, "n")]), 1)
     report = tl.replay_quarantine(spark, shop.settings)
     assert (report.examined, report.replayed, report.waiting) == (2, 2, {})
-    assert shop.current("id", "name", "notes") == {1: ("new", "long"), 2: ("newer", "n")}
+    assert shop.current("id", "name", "notes") == {1: ("2", "long"), 2: ("4", "n")}
+
+
+@pytest.mark.slow("five MERGEs and two replays")
+def test_a_claimed_change_whose_row_is_deleted_waits_again_and_the_others_are_applied(
+    spark, tmp_path, monkeypatch
+):
+    shop = Pipeline(spark, tmp_path, CUSTOMERS)
+    shop.write(shop.records([customer(8, 2, UNAVAILABLE), customer(9, 1, UNAVAILABLE)]), 0)
+    shop.write(shop.records([customer(1, 1, "first", "c"), customer(2, 2, "second", "c")]), 1)
+    claim = replay_claims.claim
+
+    def slower(*args):
+        claim(*args)
+        shop.write(shop.records([customer(5, 1, None, "d")]), 2)
+
+    monkeypatch.setattr(replay_claims, "claim", slower)
+    report = tl.replay_quarantine(spark, shop.settings)
+    assert (report.examined, report.replayed, report.waiting) == (2, 1, {"unavailable_value": 1})
+    assert shop.current("id", "name", "notes") == {2: ("8", "second")}
+    monkeypatch.setattr(replay_claims, "claim", claim)
+    shop.write(shop.records([customer(7, 1, "third", "c")]), 3)
+    report = tl.replay_quarantine(spark, shop.settings)
+    assert (report.examined, report.replayed, report.waiting) == (1, 1, {})
+    assert shop.current("id", "name", "notes") == {1: ("9", "third"), 2: ("8", "second")}
 
 
 @pytest.mark.thorough("a crash between the commit of a batch and the correction of its versions")

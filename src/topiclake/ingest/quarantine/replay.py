@@ -6,8 +6,9 @@ A replay makes three commits, and may crash after each.
 2. Append. The rows of a claim are appended as batch 0 of a writer with the claim's name, so only once.
 3. Mark. The rows of the claim get a time.
 
-The next replay finishes the claims of earlier ones. The rows of a claim never change, so any replay can
-finish it, also several at once.
+The next replay finishes the claims of earlier ones. No row joins a claim later, so any replay can finish it,
+also several at once. Changes are merged in step 2. A claimed change whose row was deleted meanwhile leaves
+the claim and waits again.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from topiclake.changes.batch import Changes
 from topiclake.changes.order import CDC_COLUMN, OFFSET, PARTITION
 from topiclake.changes.pipeline import RowChanges
-from topiclake.changes.rows import REASON_FIELD
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store, table_commits
 from topiclake.delta import table as delta
@@ -185,9 +186,7 @@ class _Replay:
             if self.target.changes is not None:
                 rows, _ = self.decoder.rows(waiting)
                 changes = until_claimed.enter_context(self.target.changes.resolved(rows, self.target.table))
-                position = (f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET))
-                bad = F.broadcast(changes.rejected.select(*position))
-                valid = valid.join(bad, [PARTITION, OFFSET], "left_anti")
+                valid = valid.join(_rejected(changes), [PARTITION, OFFSET], "left_anti")
             if not valid.isEmpty():
                 replay_claims.claim(self.spark, self.target.quarantine, valid, uuid4().hex)
 
@@ -196,9 +195,11 @@ class _Replay:
         claimed = self._rows().where(F.col("replay") == claim).dropDuplicates(["partition", "offset"])
         invalid = self.decoder.invalid(claimed)
         writer = f"replay/{claim}"
-        if not invalid:
-            invalid = self._write(claimed, writer)
-        if invalid and delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
+        if not invalid and self.target.changes is not None:
+            self._merge(self.target.changes, claimed, claim)
+        elif not invalid:
+            self._append(claimed, writer)
+        elif delta.commit_of(self.spark, self.target.table, writer=writer, batch_id=0) is None:
             raise IngestError(
                 f"claim {claim} in {self.target.quarantine} cannot be finished: its records with "
                 f"{', '.join(invalid)} decoded when they were claimed and no longer do; nothing is lost",
@@ -210,28 +211,24 @@ class _Replay:
             )
         return replay_claims.mark(self.spark, self.target.quarantine, claim)
 
-    def _write(self, claimed: DataFrame, writer: str) -> list[str]:
-        """Write the rows of a claim; return in words the changes that are no longer usable."""
-        if self.target.changes is not None:
-            return self._merge(self.target.changes, claimed)
+    def _append(self, claimed: DataFrame, writer: str) -> None:
         rows, decoding = self.decoder.rows(claimed)
         commit = self.target.origin | decoding
         with self.target.table_rows(rows, self.decoder.table_columns(), writer) as table_rows:
             delta.append_once(table_rows, self.target.table, writer=writer, batch_id=0, commit=commit)
-        return []
 
-    def _merge(self, row_changes: RowChanges, claimed: DataFrame) -> list[str]:
-        """Merge changes; return in words those that are no longer usable, of which nothing is merged.
+    def _merge(self, row_changes: RowChanges, claimed: DataFrame, claim: str) -> None:
+        """Merge the usable changes of a claim, and let the others wait again.
 
+        A change with an unavailable value needs its row, which a batch may have deleted since the claim.
         The MERGE needs no transaction id: a repeated one changes no row. And it never undoes a newer change.
         """
         rows, _ = self.decoder.rows(claimed)
         with row_changes.resolved(rows, self.target.table) as changes:
             if changes.rejections:
-                bad = changes.rejected.select(f"{CDC_COLUMN}.*", REASON_FIELD).limit(10).collect()
-                return [f"partition {row[PARTITION]}, offset {row[OFFSET]} ({row['reason']})" for row in bad]
+                released = self._rows().join(_rejected(changes), [PARTITION, OFFSET], "left_semi")
+                replay_claims.release(self.target.quarantine, released, claim)
             changes.merge(writer=None)
-        return []
 
     def _retried(self, step: Callable[[], _Result]) -> _Result:
         """Repeat a step if another writer was faster; also reading rows may change the table."""
@@ -243,6 +240,11 @@ class _Replay:
             reraise=True,
         )
         return tries(step)
+
+
+def _rejected(changes: Changes) -> DataFrame:
+    """Return the positions of the changes that are not usable now."""
+    return F.broadcast(changes.rejected.select(*(f"{CDC_COLUMN}.{name}" for name in (PARTITION, OFFSET))))
 
 
 def quarantine_summary(

@@ -19,6 +19,7 @@ from topiclake.session import is_databricks
 
 #: Columns that identify a row of a quarantine. After `resume: restart` an offset may appear again later.
 KEY = ("topic", "partition", "offset", "quarantined_at")
+_IS_SAME = " AND ".join(f"old.{name} = new.{name}" for name in KEY)
 _CLAIM = StructType([StructField("replay", StringType()), StructField("replayed_at", TimestampType())])
 COLUMNS = StructType(
     [
@@ -90,8 +91,20 @@ def claim(spark: SparkSession, quarantine: str, rows: DataFrame, replay: str) ->
     delta.ensure_table(spark, location(quarantine), COLUMNS, {})
     claims = rows.select(*KEY).distinct().withColumn("replay", F.lit(replay))
     new = claims.withColumn("replayed_at", F.lit(None).cast("timestamp"))
-    is_same = " AND ".join(f"old.{name} = new.{name}" for name in KEY)
-    catalog.merge(location(quarantine), new, is_same, "WHEN NOT MATCHED THEN INSERT *")
+    catalog.merge(location(quarantine), new, _IS_SAME, "WHEN NOT MATCHED THEN INSERT *")
+
+
+def release(quarantine: str, rows: DataFrame, replay: str) -> None:
+    """Let rows of a claim wait again, unless they are marked.
+
+    Args:
+        quarantine: Location of the quarantine.
+        rows: The rows, with the columns of `KEY`.
+        replay: Id of the claim.
+    """
+    is_open = f"old.replay = {delta.literal(replay)} AND old.replayed_at IS NULL"
+    released = rows.select(*KEY).distinct()
+    catalog.merge(location(quarantine), released, f"{_IS_SAME} AND {is_open}", "WHEN MATCHED THEN DELETE")
 
 
 def mark(spark: SparkSession, quarantine: str, replay: str) -> int:
