@@ -83,8 +83,8 @@ FAULTS = (
     Fault(
         "each schema is decoded once in the plan",
         "formats/avro/decoding",
-        "return F.when(F.spark_partition_id() >= 0, cases)",
-        "return cases",
+        "return once(first_of(branches) if branches else _undecoded(codec, part))",
+        "return first_of(branches) if branches else _undecoded(codec, part)",
         "tests/spark/formats/test_decode.py",
         "each_schema_is_decoded_once_in_the_plan",
     ),

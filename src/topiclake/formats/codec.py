@@ -233,6 +233,20 @@ def decoded_row(fields: Sequence[Column], is_complete: Column, part: Part = "val
     return F.struct(*fields, F.when(is_complete, F.lit(END)).alias(END_FIELD))
 
 
+def first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
+    """Return the value of the first branch whose condition is true, or null."""
+    (condition, value), *more = branches
+    return reduce(lambda case, branch: case.when(*branch), more, F.when(condition, value))
+
+
+def once(column: Column) -> Column:
+    """Return a column that Spark computes once a row, however often a later one or a filter refers to it.
+
+    It is not deterministic, so Spark does not put its expression in place of a reference.
+    """
+    return F.when(F.spark_partition_id() >= 0, column)
+
+
 def is_decoded(result: Column) -> Column:
     """Return whether `decoded` got one whole record and nothing else; never null."""
     return result[END_FIELD].eqNullSafe(END)

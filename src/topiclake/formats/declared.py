@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from topiclake.config.pipeline import PipelineSettings
 from topiclake.errors import ConfigError
 from topiclake.formats import deserializers
-from topiclake.formats.codec import OWN, decoded_row, is_decoded_key
+from topiclake.formats.codec import OWN, decoded_row, is_decoded_key, once
 from topiclake.formats.json import diagnosis as json_diagnosis
 from topiclake.formats.json.frame import FRAME, event_of, framed, is_single_object
 from topiclake.reasons import OK, TOMBSTONE, UNDECODABLE
@@ -164,7 +164,7 @@ class DeclaredFormat:
             event = F.struct(text.alias("value"))
         else:
             pattern = {"timestampFormat": self.timestamp_format} if self.timestamp_format else {}
-            guarded = F.when(F.spark_partition_id() >= 0, framed(text, self.columns, **pattern))
+            guarded = once(framed(text, self.columns, **pattern))
             rows = records.withColumn(_FRAMED, guarded)
             event = event_of(F.col(_FRAMED)).dropFields(FRAME)
             is_valid = is_valid & is_single_object(F.col(_FRAMED))

@@ -19,6 +19,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from topiclake.errors import ConfigError
+from topiclake.formats.codec import once
 
 #: From values, none of which is null, to the same number of objects that JSON can hold.
 Deserialize = Callable[[Sequence[bytes]], Iterable[object]]
@@ -160,5 +161,4 @@ def deserialized_by_class(name: str, config: Mapping[str, str], topic: Column, v
         value is. A service that the class asks and that does not answer raises.
     """
     result = F.call_function(_FUNCTION, F.lit(name), F.lit(json.dumps(dict(config))), topic, value)
-    # Called once for each value, wherever Spark would like to have it twice.
-    return F.when(F.spark_partition_id() >= 0, result)
+    return once(result)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from topiclake.formats.codec import END, END_FIELD, OWN, Codec, is_decoded, null_decoded
+from topiclake.formats.codec import END, END_FIELD, OWN, Codec, first_of, is_decoded, null_decoded, once
 from topiclake.schema_registry.wire_format import HEADER_LENGTH, Part, SchemaKey, identifier
 from topiclake.session import needs_guard
 
@@ -105,13 +104,8 @@ def decoded(codec: Codec, part: Part = "value") -> Column:
         (_names_one_of(keys, part), decoded_as(codec, keys[0], payload, part))
         for keys in keys_by_writer.values()
     ]
-    cases = (
-        reduce(lambda case, branch: case.when(*branch), branches, F) if branches else _undecoded(codec, part)
-    )
-    # Not deterministic, so that the optimizer does not push a filter on `end` below this projection, which
-    # would decode every record twice. Nor does it drop a plan that decodes nothing, and the plan's counts.
-    # Always true.
-    return F.when(F.spark_partition_id() >= 0, cases)
+    # A filter on `end` would decode every record twice. And a plan that decodes nothing keeps its counts.
+    return once(first_of(branches) if branches else _undecoded(codec, part))
 
 
 def _names_one_of(keys: Sequence[SchemaKey], part: Part) -> Column:

@@ -8,13 +8,12 @@ quarantine and replay need not know plain records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from topiclake.formats.avro import decoding as avro_decoding
-from topiclake.formats.codec import Codec
+from topiclake.formats.codec import Codec, first_of, once
 from topiclake.schema_registry.wire_format import SchemaKey, header_of, identifier, record_header
 
 
@@ -32,13 +31,13 @@ def tag_plain_records(records: DataFrame, codec: Codec, usable: Sequence[SchemaK
     *older, newest = usable
     schema = F.lit(identifier(newest))
     if older:
-        # One version needs no trial. Not deterministic: see `decoding.decoded`.
+        # One version needs no trial.
         tried = [
             (avro_decoding.fits(codec, records, key, F.col("value")), F.lit(identifier(key)))
             for key in reversed(usable)
         ]
-        first = reduce(lambda case, branch: case.when(*branch), tried, F).otherwise(schema)
-        schema = F.when(F.spark_partition_id() >= 0, first).otherwise(schema)
+        first = first_of(tried).otherwise(schema)
+        schema = once(first)
     added = F.array(F.struct(F.lit(record_header("value")).alias("key"), schema.alias("value")))
     # The last header of a name counts.
     return records.withColumn("headers", F.concat(F.coalesce("headers", F.array()), added))

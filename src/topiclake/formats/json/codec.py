@@ -7,8 +7,7 @@ this schema. Then it becomes the columns that all versions have together.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +21,9 @@ from topiclake.formats.codec import (
     SchemaVersion,
     decoded_name,
     decoded_row,
+    first_of,
     null_decoded,
+    once,
 )
 from topiclake.formats.json import columns as json_columns
 from topiclake.formats.json import diagnosis as json_diagnosis
@@ -64,14 +65,14 @@ class JsonSchemaCodec(Codec):
             for number, (key, shape) in enumerate(self._shapes())
         }
         rows = records.withColumn(_TEXT, F.is_valid_utf8(text)).withColumns(parsed)
-        events = {f"{name}_event": _once(event_of(F.col(name))) for name in parsed}
-        decoded = _once(self._decoded(schema, part))
+        events = {f"{name}_event": once(event_of(F.col(name))) for name in parsed}
+        decoded = once(self._decoded(schema, part))
         return rows.withColumns(events).withColumn(decoded_name(part), decoded).drop(_TEXT, *parsed, *events)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
         """Say why `payload BINARY` of a part, of the schema named `schema BINARY`, is wrong; runs Python."""
         shapes = [(schema == F.lit(identifier(key)), F.lit(shape)) for key, shape in self.writers.items()]
-        return json_diagnosis.reason(payload, _first_of(shapes) if shapes else F.lit(None).cast("string"))
+        return json_diagnosis.reason(payload, first_of(shapes) if shapes else F.lit(None).cast("string"))
 
     def _shapes(self) -> list[tuple[SchemaKey, Any]]:
         return [(key, json.loads(shape)) for key, shape in self.writers.items()]
@@ -84,7 +85,7 @@ class JsonSchemaCodec(Codec):
             (schema == F.lit(identifier(key)), _row(f"{_PARSED}_{number}", shape, reader, part))
             for number, (key, shape) in enumerate(self._shapes())
         ]
-        return _first_of(branches)
+        return first_of(branches)
 
 
 def _extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: ANN401
@@ -100,19 +101,6 @@ def _extended(reader: Any, version: SchemaVersion) -> tuple[Any, Any]:  # noqa: 
 def event_type(_: SparkSession, reader: str) -> DataType:
     """Return the type of values that are decoded to the shape `reader`."""
     return json_columns.columns(json.loads(reader))
-
-
-def _first_of(branches: Sequence[tuple[Column, Column]]) -> Column:
-    (condition, value), *more = branches
-    return reduce(lambda case, branch: case.when(*branch), more, F.when(condition, value))
-
-
-def _once(column: Column) -> Column:
-    """Return a column that Spark computes once a row, however often a later one or a filter refers to it.
-
-    It is not deterministic, so Spark does not put its expression in place of a reference.
-    """
-    return F.when(F.spark_partition_id() >= 0, column)
 
 
 def _row(parsed: str, shape: Any, reader: Any, part: Part) -> Column:  # noqa: ANN401

@@ -96,9 +96,8 @@ def _type(shape: JsonType, of_leaf: Callable[[str], DataType]) -> DataType:
 
 def has_shape(shape: JsonType, value: Column) -> Column:
     """Return whether a parsed object that is not null is of its shape; never null."""
-    checks = [_check(each["type"], may_be_null=each["nullable"]) for each in shape["fields"]]
-    named = zip(shape["fields"], checks, strict=True)
-    return reduce(and_, [check(value[each["name"]]) for each, check in named if check], F.lit(True))
+    check = _check_if_present(shape)
+    return F.lit(True) if check is None else check(value)
 
 
 def _check(shape: JsonType, *, may_be_null: bool) -> _Check | None:
@@ -118,13 +117,21 @@ def _check_if_present(shape: JsonType) -> _Check | None:
     if isinstance(shape, str):
         return partial(_has_text_of_time, shape) if shape in _TIMES else None
     if shape["type"] == "struct":
-        has_checks = any(_check(each["type"], may_be_null=each["nullable"]) for each in shape["fields"])
-        return partial(has_shape, shape) if has_checks else None
+        of_fields = {
+            each["name"]: check
+            for each in shape["fields"]
+            if (check := _check(each["type"], may_be_null=each["nullable"])) is not None
+        }
+        return partial(_all_fields, of_fields) if of_fields else None
     if shape["type"] == "array":
         of_item = _check(shape["elementType"], may_be_null=shape["containsNull"])
         return partial(_all, of_item) if of_item else None
     of_value = _check(shape["valueType"], may_be_null=shape["valueContainsNull"])
     return (lambda value: _all(of_value, F.map_values(value))) if of_value else None
+
+
+def _all_fields(checks: dict[str, _Check], value: Column) -> Column:
+    return reduce(and_, (check(value[name]) for name, check in checks.items()))
 
 
 def _all(check: _Check, items: Column) -> Column:

@@ -21,6 +21,7 @@ from topiclake.formats.codec import (
     decoded_name,
     decoded_row,
     null_decoded,
+    once,
 )
 from topiclake.formats.protobuf import decoding as protobuf_decoding
 from topiclake.formats.protobuf import schema as protobuf_schema
@@ -88,13 +89,13 @@ class ProtobufCodec(Codec):
         schema = F.coalesce(F.substring(header, F.lit(1), length), F.col(f"{part}_schema"))
         records = records.withColumn(f"{part}_schema", schema)
         if self.reader is None:
-            undecoded = F.when(F.spark_partition_id() >= 0, null_decoded())
+            undecoded = once(null_decoded())
             return records.withColumn(decoded_name(part), undecoded)
         reader = event_type(records.sparkSession, self.reader)
         message = self._message(F.col(f"{part}_schema"), _payload(part), reader)
         fields = [F.col(f"{_MESSAGE}.row")[name].alias(name) for name in reader.names]
         is_valid = F.col(f"{_MESSAGE}.row").isNotNull()
-        decoded = F.when(F.spark_partition_id() >= 0, decoded_row(fields, is_valid, part))
+        decoded = once(decoded_row(fields, is_valid, part))
         return records.withColumn(_MESSAGE, message).withColumn(decoded_name(part), decoded).drop(_MESSAGE)
 
     def reason(self, payload: Column, schema: Column, part: Part = "value") -> Column:
