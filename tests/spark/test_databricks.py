@@ -76,7 +76,7 @@ def test_the_ingest_asks_for_the_shaded_login(spark, settings, monkeypatch):
     state = StartState(Progress(NONE, NONE, None), {}, None, None)
     monkeypatch.setattr(ingest.start_state, "read", lambda *_: state)
     monkeypatch.setattr(ingest.StartCheck, "run", lambda _: settings)
-    monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: {})
+    monkeypatch.setattr(ingest.lost_offsets, "check_lost_offsets", lambda *_: ([], {}))
     monkeypatch.setattr(ingest, "require_redaction", lambda _: None)
     monkeypatch.setattr(ingest, "read_snapshot", lambda *_: TableSnapshot(StructType()))
     monkeypatch.setattr(BatchSchemas, "current", lambda *_: Codecs(AvroCodec()))

@@ -9,19 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topiclake.config.settings import Settings
 from topiclake.delta import log_store
-from topiclake.ingest import start_state, targets
+from topiclake.ingest import start, start_state, targets
 from topiclake.ingest.planned_ranges import PlannedRange, planned_ranges, read_sample
 from topiclake.ingest.planned_tables import PlannedTable, planned_table
 from topiclake.ingest.row_transform import Function
-from topiclake.ingest.start_check import StartCheck
 from topiclake.ingest.table_topics import TableTopics
 from topiclake.ingest.topic_targets import Topics
-from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake.local_frame import local_frame
 from topiclake.session import require_redaction
 from topiclake.storage.failures import storage_errors
-from topiclake.streaming import lost_offsets
 
 
 @dataclass(frozen=True)
@@ -110,21 +107,11 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
     require_redaction(spark)
     log_store.require_log_store(spark, base_target.table, base_target.quarantine)
     state = start_state.read(spark, settings, base_target)
-    before = state.progress
-    known = {} if topics is None else state.topic_ids
-    kafka_admin.require_topics(settings.kafka, pipeline, waits=pipeline.wait_for_topic, known=known)
+    position = state.progress.position
     table_topics = TableTopics(spark, settings, base_target, topics)
-    if before.position is None:
-        table_topics.require_same()
-    settings = StartCheck(spark, settings, base_target, state, topics, is_plan=True).run()
-    if topics is None and pipeline.fail_on_data_loss:
-        checkpoint, ids = base_target.checkpoint, state.topic_ids
-        if loss := lost_offsets.describe_loss_at(settings, checkpoint, before.position, ids):
-            raise loss
-    if before.position is not None:
-        table_topics.require_same()
-    broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, before.position or [])
-    ranges = planned_ranges(settings, before.position, broker_offsets)
+    settings, _, _ = start.checked(spark, settings, base_target, state, topics, table_topics, is_plan=True)
+    broker_offsets = kafka_offsets.pipeline_offsets(settings.kafka, pipeline, position or [])
+    ranges = planned_ranges(settings, position, broker_offsets)
     tables = []
     with storage_errors(settings.storage, base_target.table):
         for topic in sorted(broker_offsets.offsets):
@@ -135,7 +122,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         settings.name,
         pipeline.value_format,
         base_target.checkpoint,
-        before.position is None,
+        position is None,
         tuple(ranges),
         tuple(tables),
     )

@@ -36,6 +36,7 @@ from topiclake.ingest.topic_targets import Topics
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
+from topiclake.kafka.lost_ranges import LostRange
 from topiclake.session import require_redaction
 from topiclake.sources import declared_rows
 from topiclake.sources.table_snapshot import NO_TABLE, read_snapshot
@@ -45,6 +46,7 @@ from topiclake.storage.renewal import WriteBatch
 from topiclake.streaming import batch_hooks, checkpoint, lost_offsets, open_transactions, progress, queries
 from topiclake.streaming.batch_hooks import CommitHook, CommittedBatch
 from topiclake.streaming.checkpoint import NONE
+from topiclake.streaming.lost_offsets import NewIds
 
 
 def start_ingest(
@@ -106,7 +108,10 @@ def _start(
     before = state.progress
     checkpoint.cache_progress(target.checkpoint, target.start, before)
     table_topics = TableTopics(spark, settings, target, topics)
-    settings, new_ids = _checked(spark, settings, target, state, topics, table_topics)
+    settings, losses, ids = checked(spark, settings, target, state, topics, table_topics)
+    new_ids = dict(ids)
+    with storage_errors(settings.storage, target.checkpoint):
+        lost_offsets.note_losses(spark, settings.name, target.checkpoint, losses)
     if before.position is not None:
         # The check of a new checkpoint may have written into the table.
         target = replace(target, snapshot=state.snapshot)
@@ -146,31 +151,41 @@ def _start(
     return query
 
 
-def _checked(
+def checked(
     spark: SparkSession,
     settings: Settings,
     target: Target,
     state: StartState,
     topics: Topics | None,
     table_topics: TableTopics,
-) -> tuple[Settings, dict[str, str]]:
-    """Check topics, table and offsets; return the configuration to start with, and the ids to note."""
+    *,
+    is_plan: bool = False,
+) -> tuple[Settings, list[LostRange], NewIds]:
+    """Check topics, table and offsets before a start, which a plan does, too.
+
+    Returns:
+        The configuration to start with, the losses to note, and the topics' ids to note.
+
+    Raises:
+        TopicNotFoundError, IngestError, ConfigError, OffsetsLostError, KafkaError, SchemaRegistryError,
+            StorageError: As `start_ingest`.
+    """
     position = state.progress.position
     waits = settings.pipeline.wait_for_topic
     known = {} if topics is None else state.topic_ids
     kafka_admin.require_topics(settings.kafka, settings.pipeline, waits=waits, known=known)
     if position is None:
         table_topics.require_same()
-    settings = StartCheck(spark, settings, target, state, topics).run()
+    settings = StartCheck(spark, settings, target, state, topics, is_plan).run()
     # This check precedes the creation of the table. The checkpoint may be in another store than the table.
     with storage_errors(settings.storage, target.checkpoint):
-        new_ids = lost_offsets.check_lost_offsets(
-            spark, settings, target.checkpoint, position, state.topic_ids
+        losses, new_ids = lost_offsets.check_lost_offsets(
+            settings, target.checkpoint, position, state.topic_ids
         )
     if position is not None:
         # The check of lost offsets comes first, since its error names the ranges.
         table_topics.require_same()
-    return settings, dict(new_ids)
+    return settings, losses, new_ids
 
 
 def _save_topic_ids(spark: SparkSession, settings: Settings, path: str, new_ids: dict[str, str]) -> None:

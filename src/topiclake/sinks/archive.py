@@ -211,7 +211,8 @@ def start_archive(spark: SparkSession, settings: Settings) -> Archive:
     with storage_errors(settings.storage, checkpoint_path):
         position = checkpoint.position(spark, checkpoint_path)
         ids = lost_offsets.topic_ids(spark, checkpoint_path)
-        new_ids = lost_offsets.check_lost_offsets(spark, settings, checkpoint_path, position, ids)
+        losses, new_ids = lost_offsets.check_lost_offsets(settings, checkpoint_path, position, ids)
+        lost_offsets.note_losses(spark, settings.name, checkpoint_path, losses)
     # An unavailable registry is an error at the start, where a user waits. A running stream waits for it.
     schemas.plain_keys()
     static_schemas = StaticSchemas(spark, schemas.waiting(settings.schema_registry))

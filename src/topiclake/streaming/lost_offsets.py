@@ -109,30 +109,25 @@ def lost_offsets(spark: SparkSession, settings: Settings) -> DataFrame:
 
 
 def check_lost_offsets(
-    spark: SparkSession,
-    settings: Settings,
-    path: str,
-    position: Offsets | None,
-    ids: Mapping[str, str],
-) -> NewIds:
-    """Look for lost offsets before a query starts.
+    settings: Settings, path: str, position: Offsets | None, ids: Mapping[str, str]
+) -> tuple[list[LostRange], NewIds]:
+    """Look for lost offsets before a query starts; nothing is written.
 
     Args:
-        spark: The session.
         settings: The configuration.
         path: Resolved location of the checkpoint.
         position: The next offsets of the checkpoint; None before the first start.
         ids: The `topic_ids` of the checkpoint.
 
     Returns:
-        The ids of topics that the checkpoint does not know, or knows by another id. The caller passes them to
-        `save_topic_ids` once all other checks of the start have passed. If it fails before, the next start
-        finds the same losses.
+        The losses without which the query continues, for `note_losses`. And the ids of topics that the
+        checkpoint does not know, or knows by another id. The caller passes them to `save_topic_ids` once all
+        other checks of the start have passed. If it fails before, the next start finds the same losses.
 
     Raises:
-        OffsetsLostError: Offsets are lost; the error names each range. With `fail_on_data_loss=false` they
-            are logged and noted instead, unless offsets order changes and begin again. In a query of several
-            topics, the next batch pauses a topic that is deleted or has lost old records.
+        OffsetsLostError: Offsets are lost; the error names each range. With `fail_on_data_loss=false` it is
+            raised only if offsets order changes and begin again. In a query of several topics, the next batch
+            pauses a topic that is deleted or has lost old records.
         ConfigError: `assign`, or the offsets by partition, name other partitions than the topic has.
     """
     losses, broker_offsets = _find(settings, position, ids)
@@ -143,8 +138,8 @@ def check_lost_offsets(
         raise _error(settings, path, losses, _NEW_TABLE)
     if losses and settings.pipeline.fail_on_data_loss:
         raise _error(settings, path, losses)
-    note_losses(spark, settings.name, path, losses)
-    return {topic: topic_id for topic, topic_id in broker_offsets.ids.items() if ids.get(topic) != topic_id}
+    new_ids = {topic: its_id for topic, its_id in broker_offsets.ids.items() if ids.get(topic) != its_id}
+    return losses, new_ids
 
 
 def save_topic_ids(spark: SparkSession, new: NewIds, path: str) -> None:
@@ -169,14 +164,7 @@ def topic_ids(spark: SparkSession, path: str) -> dict[str, str]:
 
 def describe_loss(spark: SparkSession, settings: Settings, path: str) -> OffsetsLostError | None:
     """Return the error for the offsets that a failed query has lost, or None if none are lost."""
-    return describe_loss_at(settings, path, checkpoint.position(spark, path), topic_ids(spark, path))
-
-
-def describe_loss_at(
-    settings: Settings, path: str, position: Offsets | None, ids: Mapping[str, str]
-) -> OffsetsLostError | None:
-    """Return the error for the offsets that a query at `position` would not find, or None."""
-    losses, _ = _find(settings, position, ids)
+    losses, _ = _find(settings, checkpoint.position(spark, path), topic_ids(spark, path))
     return _error(settings, path, losses) if losses else None
 
 

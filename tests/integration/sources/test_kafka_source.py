@@ -117,7 +117,8 @@ class World:
         path = settings.pipeline.checkpoint_path
         position = checkpoint.position(self.spark, path)
         ids = lost_offsets.topic_ids(self.spark, path)
-        new_ids = lost_offsets.check_lost_offsets(self.spark, settings, path, position, ids)
+        losses, new_ids = lost_offsets.check_lost_offsets(settings, path, position, ids)
+        lost_offsets.note_losses(self.spark, settings.name, path, losses)
         lost_offsets.save_topic_ids(self.spark, new_ids, path)
         return self.drain(**given)
 
