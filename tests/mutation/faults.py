@@ -370,7 +370,7 @@ FAULTS = (
         "            if changes.rejections:",
         "            if False:",
         "tests/spark/ingest/test_change_batch.py",
-        "a_claimed_change_whose_row_is_deleted_waits_again_and_the_others_are_applied",
+        "a_replay_applies_changes_whose_rows_are_known_undoes_none_and_lets_the_others_wait",
     ),
     Fault(
         "an unavailable registry pauses no topic",

@@ -220,38 +220,24 @@ def customer(offset, number, notes, op="u"):
 
 
 @pytest.mark.slow("three MERGEs and a replay")
-def test_a_replay_applies_a_change_once_its_row_is_known_and_never_undoes_a_newer_one(spark, tmp_path):
-    shop = Pipeline(spark, tmp_path, CUSTOMERS)
-    shop.write(shop.records([customer(2, 1, UNAVAILABLE), customer(3, 2, UNAVAILABLE)]), 0)
-    assert shop.quarantined() == [(0, 2, "unavailable_value"), (0, 3, "unavailable_value")]
-    shop.write(shop.records([customer(1, 1, "long"), customer(4, 2, "n")]), 1)
-    report = tl.replay_quarantine(spark, shop.settings)
-    assert (report.examined, report.replayed, report.waiting) == (2, 2, {})
-    assert shop.current("id", "name", "notes") == {1: ("2", "long"), 2: ("4", "n")}
-
-
-@pytest.mark.slow("five MERGEs and two replays")
-def test_a_claimed_change_whose_row_is_deleted_waits_again_and_the_others_are_applied(
+def test_a_replay_applies_changes_whose_rows_are_known_undoes_none_and_lets_the_others_wait(
     spark, tmp_path, monkeypatch
 ):
     shop = Pipeline(spark, tmp_path, CUSTOMERS)
-    shop.write(shop.records([customer(8, 2, UNAVAILABLE), customer(9, 1, UNAVAILABLE)]), 0)
-    shop.write(shop.records([customer(1, 1, "first", "c"), customer(2, 2, "second", "c")]), 1)
+    unavailable = [customer(offset, number, UNAVAILABLE) for offset, number in ((2, 1), (3, 2), (9, 3))]
+    shop.write(shop.records(unavailable), 0)
+    assert [reason for *_, reason in shop.quarantined()] == ["unavailable_value"] * 3
+    shop.write(shop.records([customer(1, 1, "long"), customer(4, 2, "n"), customer(5, 3, "x")]), 1)
     claim = replay_claims.claim
 
     def slower(*args):
         claim(*args)
-        shop.write(shop.records([customer(5, 1, None, "d")]), 2)
+        shop.write(shop.records([customer(6, 3, None, "d")]), 2)
 
     monkeypatch.setattr(replay_claims, "claim", slower)
     report = tl.replay_quarantine(spark, shop.settings)
-    assert (report.examined, report.replayed, report.waiting) == (2, 1, {"unavailable_value": 1})
-    assert shop.current("id", "name", "notes") == {2: ("8", "second")}
-    monkeypatch.setattr(replay_claims, "claim", claim)
-    shop.write(shop.records([customer(7, 1, "third", "c")]), 3)
-    report = tl.replay_quarantine(spark, shop.settings)
-    assert (report.examined, report.replayed, report.waiting) == (1, 1, {})
-    assert shop.current("id", "name", "notes") == {1: ("9", "third"), 2: ("8", "second")}
+    assert (report.examined, report.replayed, report.waiting) == (3, 2, {"unavailable_value": 1})
+    assert shop.current("id", "name", "notes") == {1: ("2", "long"), 2: ("4", "n")}
 
 
 @pytest.mark.thorough("a crash between the commit of a batch and the correction of its versions")
