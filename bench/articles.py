@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from topiclake.config.settings import Settings
 from topiclake.schema_registry.registry import SchemaRegistry
@@ -26,12 +26,12 @@ def append_avro(
     spark: SparkSession, settings: Settings, consumer: Mapping[str, str] = _NOTHING
 ) -> StreamingQuery:
     """Drain a topic as the first article does, with further settings of the Kafka consumer."""
-    topic = settings.pipeline.topic
-    schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
-    payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
-    events = _records(spark, settings, consumer).select(payload)
-    rows = events.select(from_avro("fixedValue", schema, {"mode": "PERMISSIVE"}).alias("event"))
-    return _append(rows.select("event.*"), settings)
+    return _append(_from_avro(spark, settings, consumer), settings)
+
+
+def follow_avro(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    """Read a topic as the first article does, as fast as it goes, until the query is stopped."""
+    return _writer(_from_avro(spark, settings, _NOTHING), settings).start(_table(settings))
 
 
 def append_json(
@@ -63,20 +63,34 @@ def _records(spark: SparkSession, settings: Settings, consumer: Mapping[str, str
     )
 
 
+def _from_avro(spark: SparkSession, settings: Settings, consumer: Mapping[str, str]) -> DataFrame:
+    topic = settings.pipeline.topic
+    schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{topic}-value").schema
+    payload = F.expr("substring(value, 6, length(value) - 5)").alias("fixedValue")
+    events = _records(spark, settings, consumer).select(payload)
+    rows = events.select(from_avro("fixedValue", schema, {"mode": "PERMISSIVE"}).alias("event"))
+    return rows.select("event.*")
+
+
 def _from_json(records: DataFrame, settings: Settings) -> DataFrame:
     value = F.from_json(F.col("value").cast("string"), str(settings.pipeline.value_schema)).alias("event")
     return records.select(value).select("event.*")
 
 
 def _append(rows: DataFrame, settings: Settings) -> StreamingQuery:
-    folder = settings.storage.source
-    query = (
+    query = _writer(rows, settings).trigger(availableNow=True).start(_table(settings))
+    query.awaitTermination()
+    return query
+
+
+def _writer(rows: DataFrame, settings: Settings) -> DataStreamWriter:
+    return (
         rows.writeStream.format("delta")
         .outputMode("append")
         .option("mergeSchema", "true")
-        .option("checkpointLocation", f"{folder}/checkpoints")
-        .trigger(availableNow=True)
-        .start(f"{folder}/delta/gps")
+        .option("checkpointLocation", f"{settings.storage.source}/checkpoints")
     )
-    query.awaitTermination()
-    return query
+
+
+def _table(settings: Settings) -> str:
+    return f"{settings.storage.source}/delta/gps"

@@ -60,18 +60,25 @@ SIDES = {
 
 
 def values(schema_ids: list[int], tracks: list[list[gps_tracks.GpsEvent]], records: int) -> Iterator[bytes]:
-    """Yield framed values: the real points, moved a little for each tracker, so that values do not repeat."""
+    """Yield framed values, a millisecond after one another."""
+    starts = [wire_format.header(schema_id) for schema_id in schema_ids]
+    for number, rest in enumerate(after_times(tracks, records)):
+        yield starts[number % len(starts)] + avro_decoding.zigzag(1_546_300_800_000 + number) + rest
+
+
+def after_times(tracks: list[list[gps_tracks.GpsEvent]], records: int) -> Iterator[bytes]:
+    """Yield Avro's bytes after the field `timestamp`.
+
+    They have the real points, moved a little for each tracker, so that values do not repeat.
+    """
     points = [point for track in tracks for point in track]
     chance = random.Random(SEED)
-    starts = [wire_format.header(schema_id) for schema_id in schema_ids]
     for number in range(records):
         point = points[number % len(points)]
         device = f"device-{number % 1000:04d}".encode()
         moved = chance.random() / 1000
         yield b"".join(
             (
-                starts[number % len(starts)],
-                avro_decoding.zigzag(1_546_300_800_000 + number),
                 avro_decoding.zigzag(len(device)),
                 device,
                 struct.pack(

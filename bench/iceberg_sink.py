@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,30 +64,50 @@ class Sink:
         Raises:
             ClickException: The worker ended, its task failed, or it did not commit all rows in time.
         """
+        with self.worker() as process:
+            started = time.monotonic()
+            self.await_rows(process, rows)
+            used = process.cpu_times()
+            return {"seconds": time.monotonic() - started, "cpu_seconds": used.user + used.system}
+
+    @contextmanager
+    def worker(self) -> Iterator[psutil.Popen]:
+        """Start the worker, and kill it at the end."""
         self._prepare()
-        started = time.monotonic()
         with self._log.open("wb") as output:
             process = psutil.Popen(self._command(), cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)
         try:
-            while (found := int(self._snapshot().get("summary", {}).get("total-records", 0))) < rows:
-                seconds = time.monotonic() - started
-                log = self._log.read_text("utf-8", "replace")
-                if process.poll() is not None or seconds > MOST_SECONDS or FAILURE in log:
-                    raise click.ClickException(
-                        f"{found:,} of {rows:,} rows after {seconds:.0f} s:\n{log[-3000:]}"
-                    )
-                time.sleep(POLL_SECONDS)
-            used = process.cpu_times()
-            return {"seconds": time.monotonic() - started, "cpu_seconds": used.user + used.system}
+            yield process
         finally:
             process.kill()
             process.wait()
 
+    def await_rows(self, process: psutil.Popen, rows: int) -> None:
+        """Wait until the table has a number of rows.
+
+        Raises:
+            ClickException: The worker ended, its task failed, or it did not commit all rows in time.
+        """
+        started = time.monotonic()
+        while (found := self._rows()) < rows:
+            seconds = time.monotonic() - started
+            log = self._log.read_text("utf-8", "replace")
+            if process.poll() is not None or seconds > MOST_SECONDS or FAILURE in log:
+                raise click.ClickException(
+                    f"{found:,} of {rows:,} rows after {seconds:.0f} s:\n{log[-3000:]}"
+                )
+            time.sleep(POLL_SECONDS)
+
     def data_files(self) -> list[str]:
         """Return the data files of the table."""
-        manifests = [entry["manifest_path"] for entry in _records(self._snapshot()["manifest-list"])]
-        entries = [entry for manifest in manifests for entry in _records(manifest)]
-        return [str(_path(each["data_file"]["file_path"])) for each in entries if each["status"] != DELETED]
+        return _files_of(self._snapshot())
+
+    def commit_times(self) -> dict[str, float]:
+        """Return by data file the time of the commit that adds it, in seconds since 1970."""
+        times: dict[str, float] = {}
+        for file in self._versions():
+            times = dict.fromkeys(_files_of(_snapshot(file)), file.stat().st_mtime) | times
+        return times
 
     def _prepare(self) -> None:
         plugin = self.folder / "plugins" / "iceberg"
@@ -155,14 +177,16 @@ class Sink:
             "value.converter.apicurio.registry.artifact.group-id": "default",
         }
 
+    def _rows(self) -> int:
+        return int(self._snapshot().get("summary", {}).get("total-records", 0))
+
     def _snapshot(self) -> dict[str, Any]:
+        versions = self._versions()
+        return _snapshot(versions[-1]) if versions else {}
+
+    def _versions(self) -> list[Path]:
         files = (self.folder / NAMESPACE / TABLE / "metadata").glob("v*.metadata.json")
-        newest = max(files, key=lambda file: int(file.name[1:].split(".")[0]), default=None)
-        if newest is None:
-            return {}
-        metadata = json.loads(newest.read_text("utf-8"))
-        current = metadata.get("current-snapshot-id")
-        return next((each for each in metadata["snapshots"] if each["snapshot-id"] == current), {})
+        return sorted(files, key=lambda file: int(file.name[1:].split(".")[0]))
 
     @property
     def _control_topic(self) -> str:
@@ -171,6 +195,18 @@ class Sink:
     @property
     def _log(self) -> Path:
         return self.folder / "worker.log"
+
+
+def _snapshot(version: Path) -> dict[str, Any]:
+    metadata = json.loads(version.read_text("utf-8"))
+    current = metadata.get("current-snapshot-id")
+    return next((each for each in metadata["snapshots"] if each["snapshot-id"] == current), {})
+
+
+def _files_of(snapshot: dict[str, Any]) -> list[str]:
+    manifests = _records(snapshot["manifest-list"]) if snapshot else []
+    entries = [entry for manifest in manifests for entry in _records(manifest["manifest_path"])]
+    return [str(_path(each["data_file"]["file_path"])) for each in entries if each["status"] != DELETED]
 
 
 def _records(file: str) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ from bench.drain import start_spark
 from bench.rounds import PROJECT, console, own_services
 from topiclake.config.settings import Settings
 from topiclake.schema_registry.registry import SchemaRegistry
+from topiclake.schema_registry.wire_format import header
 from topiclake_examples.gps import tracks as gps_tracks
 
 TOPIC = "soak"
@@ -131,12 +132,13 @@ def stream(spark: SparkSession, folder: Path, batches: Batches, minutes: float) 
     settings = configuration(folder, "1 second")
     schema = SchemaRegistry.from_settings(settings.schema_registry).latest(f"{TOPIC}-value")
     tracks = gps_tracks.read_tracks(PROJECT / "data" / "gps_tracks.csv")
-    payloads = list(gps_ingest.values([schema.schema_id], tracks, latency.DIFFERENT))
+    rests = list(gps_ingest.after_times(tracks, latency.DIFFERENT))
     query = tl.start_ingest(spark, settings)
     with ThreadPoolExecutor(1) as pool:
-        sent: Future[int] = pool.submit(latency.send, settings, payloads, RATE, minutes * 60)
+        start = header(schema.schema_id)
+        sent: Future[tuple[int, int]] = pool.submit(latency.send, settings, start, rests, RATE, minutes * 60)
         samples = watch(batches, lambda: sent.done() or not query.isActive)
-        records = sent.result()
+        records, _ = sent.result()
     query.processAllAvailable()
     query.stop()
     return samples, records
