@@ -140,6 +140,9 @@ bench/iceberg/target/jars: bench/iceberg/pom.xml
 bench-race: setup bench/iceberg/target/jars  ## the article's code, a plain consumer, Iceberg's sink and ours on the same three topics
 	$(PY) -m bench.race
 
+bench-latency: setup bench/iceberg/target/jars  ## the time from a producer to the commit of each side of the race
+	$(PY) -m bench.latency
+
 soak: setup  ## 10,000 micro-batches, then a stream of an hour: the end must cost what the beginning did
 	$(PY) -m bench.soak
 

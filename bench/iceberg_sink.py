@@ -10,7 +10,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ class Sink:
         try:
             yield process
         finally:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
             process.wait()
 
     def await_rows(self, process: psutil.Popen, rows: int) -> None:
