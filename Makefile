@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
-.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale bench-race soak torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
+.PHONY: help setup lock jars stores chromium databases prometheus wheel demo test test-all test-times test-unit check format typecheck bench bench-batches bench-scale bench-race bench-latency soak torture torture-short torture-cdc faults reference docs screenshots services-up services-down clean
 
 help:  ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
