@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,8 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
     from workbench.host.home import Home
     from workbench.services.control import down, up
 
+    # As after Ctrl-C, the services end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix=f"topiclake-{name}-") as folder:
         home = Home(Path(folder) / "home", PROJECT)
         try:
