@@ -94,7 +94,7 @@ def plan_ingest(spark: SparkSession, settings: Settings, *, transform: Function 
         The offsets that would be read, and the columns, versions and sampled reasons of each table.
 
     Raises:
-        TopicNotFoundError, SubjectNotFoundError, IngestError, OffsetsLostError, KafkaError,
+        TopicNotFoundError, SubjectNotFoundError, IngestError, ConfigError, OffsetsLostError, KafkaError,
             SchemaRegistryError, StorageError: `start_ingest` would raise it before it writes.
 
     Example:
