@@ -186,6 +186,14 @@ FAULTS = (
         "the_name_of_a_reference_is_no_option_and_no_path_elsewhere",
     ),
     Fault(
+        "Protobuf messages that are read at once have no bytes of other fields",
+        "formats/protobuf/usual_messages",
+        "np.where(at == ends, at, -1)",
+        "at",
+        "tests/unit/formats/test_protobuf_usual_messages.py",
+        "what_google_reads_in_another_way_is_unusual",
+    ),
+    Fault(
         "if a schema was deleted, the table shows which records it has",
         "ingest/registered_records",
         'return records.join(written, location, "left_anti")',

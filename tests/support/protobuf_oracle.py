@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 
 from google.protobuf import descriptor_pb2, json_format, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -73,6 +75,20 @@ def _key(key):
     if isinstance(key, bytes):
         raise ValueError("no UTF-8")
     return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def plain(value):
+    """Return a value of Arrow or of the oracle so that both compare; maps are lists of pairs."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        pairs = value and isinstance(value[0], tuple)
+        return [plain(each) for each in (sorted(value, key=lambda pair: pair[0]) if pairs else value)]
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else (value, math.copysign(1, value))
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def any_message(rng: random.Random, kind, depth=0):

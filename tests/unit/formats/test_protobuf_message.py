@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import random
-from decimal import Decimal
 from functools import reduce
 
 import pyarrow as pa
 import pytest
 
-from tests.support.protobuf_oracle import any_message, expected, message_class, mutated
+from tests.support.protobuf_oracle import any_message, expected, message_class, mutated, plain
 from topiclake.formats.protobuf import message, schema
 
 PROTO3 = """
@@ -63,20 +61,6 @@ def first_of(text):
 
 def described(text):
     return compiled(text), [schema.messages(compiled(text), ())[0].full_name]
-
-
-def plain(value):
-    """Return a value of Arrow or of the oracle so that both compare; maps are lists of pairs."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        pairs = value and isinstance(value[0], tuple)
-        return [plain(each) for each in (sorted(value, key=lambda pair: pair[0]) if pairs else value)]
-    if isinstance(value, tuple):
-        return tuple(map(plain, value))
-    if isinstance(value, float):
-        return "nan" if math.isnan(value) else (value, math.copysign(1, value))
-    return int(value) if isinstance(value, Decimal) else value
 
 
 def read(schemas, shape, values):
@@ -167,6 +151,26 @@ def test_times_are_those_of_the_years_1_to_9999():
     assert ["out of range" in (error or "") for error in found.field("error").to_pylist()] == [
         each is None for each in micros
     ]
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_few_and_many_messages_with_others_between_them_are_rows_in_their_order(count):
+    text = 'syntax = "proto3"; message A { int32 n = 1; map<string, int32> by_name = 2; }'
+    usual, unusual = (b"k", b"\0\x08\x01"), (b"k", b"\0\x12\x05\x0a\x01a\x10\x07")
+    # The index of its message would be a field.
+    other, null, unknown = (b"k", b"\x02\x08\x05"), (b"k", None), (b"u", b"\0\x08\x01")
+    found = read({b"k": described(text)}, shape_of(text), [usual, unusual, other, null, unknown] * count)
+    rows = [({"n": 1, "by_name": []}, None), ({"n": 0, "by_name": [("a", 7)]}, None)]
+    assert found == [*rows, (None, "the schema has no message of index [4]"), *[(None, None)] * 2] * count
+
+
+def test_messages_of_two_versions_in_turn_are_rows_in_their_order():
+    first = 'syntax = "proto3"; message A { int32 n = 1; }'
+    second = first.replace("}", "string s = 2; }")
+    schemas = {b"1": described(first), b"2": described(second)}
+    values = [(b"2", b"\0\x08\x01\x12\x01a"), (b"1", b"\0\x08\x02")] * 200
+    wanted = [({"n": 1, "s": "a"}, None), ({"n": 2, "s": None}, None)] * 200
+    assert read(schemas, shape_of(first, second), values) == wanted
 
 
 def test_no_values_are_no_rows():

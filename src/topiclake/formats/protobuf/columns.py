@@ -13,9 +13,9 @@ from google.protobuf import json_format
 
 #: Makes a column of the values of a field.
 Build = Callable[[Sequence[Any]], pa.Array]
-_JSON_TYPES = [f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")]
+JSON_TYPES = [f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")]
 #: Microseconds of the first and the last time of Spark: years 1 to 9999.
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 _LEAVES = {
     "integer": pa.int32(),
@@ -57,7 +57,7 @@ def struct_of(message: Any, shape: Any) -> Build:  # noqa: ANN401
     columns = [
         partial(_nulls, arrow_type(each["type"]))
         if each["name"] not in message.fields_by_name
-        else _of_field(message.fields_by_name[each["name"]], each["type"])
+        else column_of(message.fields_by_name[each["name"]], each["type"])
         for each in shape["fields"]
     ]
     return lambda messages: pa.StructArray.from_arrays(
@@ -69,15 +69,15 @@ def _nulls(column_type: pa.DataType, messages: Sequence[Any]) -> pa.Array:
     return pa.nulls(len(messages), column_type)
 
 
-def _of_field(field: Any, shape: Any) -> Build:  # noqa: ANN401
+def column_of(field: Any, shape: Any) -> Build:  # noqa: ANN401
     """Return what makes a column of a field of messages."""
     get, message = attrgetter(field.name), field.message_type
     if message is not None and message.GetOptions().map_entry:
         keys = _of_keys(message.fields_by_name["key"])
-        return _of_map(get, keys, _of_value(message.fields_by_name["value"], shape["valueType"]), shape)
+        return _of_map(get, keys, values_of(message.fields_by_name["value"], shape["valueType"]), shape)
     if field.is_repeated:
-        return _of_repeated(get, _of_value(field, shape["elementType"]), shape)
-    of_value = _of_value(field, shape)
+        return _of_repeated(get, values_of(field, shape["elementType"]), shape)
+    of_value = values_of(field, shape)
     return (
         _of_optional(field.name, get, of_value)
         if field.has_presence
@@ -128,7 +128,7 @@ def _of_keys(field: Any) -> Build:  # noqa: ANN401
     return lambda keys: pa.array(list(map(str, keys)), pa.string())
 
 
-def _of_value(field: Any, shape: Any) -> Build:  # noqa: ANN401
+def values_of(field: Any, shape: Any) -> Build:  # noqa: ANN401
     """Return what makes a column of values of a field, or of items of a repeated one."""
     message = field.message_type
     if field.type == field.TYPE_ENUM:
@@ -139,10 +139,10 @@ def _of_value(field: Any, shape: Any) -> Build:  # noqa: ANN401
         return _unsigned if shape == "decimal(20,0)" else partial(pa.array, type=arrow_type(shape))
     if message.full_name == "google.protobuf.Timestamp":
         return _timestamps
-    if message.full_name in _JSON_TYPES:
+    if message.full_name in JSON_TYPES:
         return lambda values: pa.array([_as_json(value) for value in values], pa.string())
     if message.file.name == "google/protobuf/wrappers.proto":
-        of_inner = _of_value(message.fields_by_name["value"], shape)
+        of_inner = values_of(message.fields_by_name["value"], shape)
         return lambda values: of_inner([value.value for value in values])
     if not message.fields:
         return lambda values: pa.array([True] * len(values), pa.bool_())
@@ -155,7 +155,7 @@ def _unsigned(values: Sequence[int]) -> pa.Array:
 
 def _timestamps(values: Sequence[Any]) -> pa.Array:
     times = [value.seconds * 1_000_000 + value.nanos // 1000 for value in values]
-    if times and not _FIRST <= min(times) <= max(times) <= _LAST:
+    if times and not FIRST <= min(times) <= max(times) <= LAST:
         raise ValueError("a timestamp is out of range: years 1 to 9999")
     return pa.array(times, pa.timestamp("us", "UTC"))
 
