@@ -2,12 +2,13 @@
 
 Preloads a topic and drains it in rounds, each side in a separate driver. The records are taxi trips in ten
 partitions, made of the sample, or GPS records of about 51 bytes in four. Prints rows/s, seconds of a
-micro-batch, calls to S3 by the store's own log, and the ratio of the rates with its spread. Not counted: the
-start of driver and executors, and a first drain that warms them up. Broker, store, master and driver run on
-the same machine: on one with two cores, the second executor uses the core that they had.
+micro-batch, calls to S3 by the store's own log, and the ratio of the rates with its spread. Counts and sums
+of all tables must be equal, and those of the trips before they were sent. Not counted: the start of driver
+and executors, and a first drain that warms them up. Broker, store, master and driver run on the same machine:
+on one with two cores, the second executor uses the core that they had.
 
     python -m bench.scale --records 2000000 --batch-rows 500000 --rounds 3
-    python -m bench.scale --pipeline gps --records 5000000 --batch-rows 1000000 --rounds 3
+    python -m bench.scale --records 112000000 --batch-rows 14000000 --rounds 1 --sides "2 workers"
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from topiclake.config.settings import Settings
 from topiclake.delta import table as delta
 from topiclake.kafka import offsets as kafka_offsets
 from topiclake_examples.taxi import publish_trips
-from topiclake_examples.taxi.trips import SAMPLE
+from topiclake_examples.taxi.trips import SAMPLE, generate_trips, read_trips
 from workbench.host.home import Home
 from workbench.host.ports import HOST
 from workbench.services.control import start_services
@@ -78,18 +79,21 @@ def start_spark(conf: dict[str, str]) -> SparkSession:
     return spark
 
 
-def preload(pipeline: str, topics: dict[str, int]) -> None:
-    """Fill topics with the given numbers of records."""
+def preload(pipeline: str, topics: dict[str, int]) -> dict[str, list[Run]]:
+    """Fill topics with the given numbers of records; return the sums of the last one's, if they are trips."""
     if pipeline == "gps":
         for topic, records in topics.items():
             gps_ingest.preload(load("gps", topic, "preload"), records)
-        return
+        return {}
     spark = start_spark({})
+    sample = (PROJECT / SAMPLE).as_uri()
     for topic, records in topics.items():
-        settings = load(pipeline, topic, "preload")
-        sample = (PROJECT / SAMPLE).as_uri()
-        publish_trips(spark, settings, sample, trips=records)
+        publish_trips(spark, load(pipeline, topic, "preload"), sample, trips=records)
+    # The column that came with the second version of the schema.
+    generated = generate_trips(read_trips(spark, sample), records, 1).drop("congestion_surcharge")
+    sums = sums_of(generated)
     spark.stop()
+    return {"generated": [{"sums": sums}]}
 
 
 def largest_share(pipeline: str, topic: str) -> float:
@@ -159,17 +163,16 @@ def measured(pipeline: str, topic: str, folder: str, rows: int, conf: dict[str, 
 
 
 def report(results: dict[str, list[Run]], records: int, pipeline: str, share: float) -> None:
-    """Print the figures; a ratio is that of rates within one round."""
-    rounds = len(results["1 worker"])
+    """Print the figures; a ratio is that of rates within one round, to the first side."""
+    first = next(iter(results.values()))
+    rounds = len(first)
     title = f"{records:,} records of {pipeline}, {rounds} rounds, {os.cpu_count()} cores for everything"
     table = Table(title=title)
     for column in ("", "rows/s (median)", "min – max", "s per batch", "calls a batch", "ratio (min – max)"):
         table.add_column(column, justify="right" if column else "left")
     for side, runs in results.items():
         rates = [records / run["seconds"] for run in runs]
-        ratios = [
-            alone["seconds"] / run["seconds"] for alone, run in zip(results["1 worker"], runs, strict=True)
-        ]
+        ratios = [one["seconds"] / run["seconds"] for one, run in zip(first, runs, strict=True)]
         batch = statistics.median(seconds for run in runs for seconds in run["batches"])
         calls = statistics.median(run["calls"] / len(run["batches"]) for run in runs)
         table.add_row(
@@ -190,11 +193,19 @@ def report(results: dict[str, list[Run]], records: int, pipeline: str, share: fl
 @click.option("--records", default=2_000_000, show_default=True)
 @click.option("--batch-rows", default=500_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
+@click.option("--sides", "listed", default=",".join(SIDES), show_default=True)
 @click.option("--topic", default="scale", hidden=True)
 @click.option("--folder", help="Be the driver that drains into it (for the bench itself).")
 @click.option("--conf", default="{}", hidden=True)
 def main(
-    pipeline: str, records: int, batch_rows: int, rounds: int, topic: str, folder: str | None, conf: str
+    pipeline: str,
+    records: int,
+    batch_rows: int,
+    rounds: int,
+    listed: str,
+    topic: str,
+    folder: str | None,
+    conf: str,
 ) -> None:
     """Run the rounds on a separate broker, registry, store and cluster."""
     if folder:
@@ -205,13 +216,14 @@ def main(
         home = Home(addresses.home, PROJECT)
         log = S3Gateway(Home(own / "home", PROJECT)).access_log
         started = time.monotonic()
-        preload(pipeline, {warm_up(topic): WARM_UP_RECORDS, topic: records})
+        generated = preload(pipeline, {warm_up(topic): WARM_UP_RECORDS, topic: records})
         console.print(f"preloaded {records:,} records in {time.monotonic() - started:.0f} s")
         services = cluster(home)
         start_services(home, services, console.print)
         exports = services[0].exports(home.load().ports)
         os.environ[SUBMIT_ARGUMENTS] = submit_arguments(exports[PROPERTIES_VARIABLE])
-        turn = iter(range(rounds * len(SIDES)))
+        sides = listed.split(",")
+        turn = iter(range(rounds * len(sides)))
 
         def run(side: str) -> Run:
             of_side = {
@@ -225,8 +237,8 @@ def main(
             rate = f"{records / run['seconds']:>12,.0f} rows/s"
             return f"{rate}, {len(run['batches'])} batches, {run['calls']} calls"
 
-        results = in_rounds(list(SIDES), rounds, run, describe)
-        verify(results, records)
+        results = in_rounds(sides, rounds, run, describe)
+        verify(results | generated, records)
         report(results, records, pipeline, largest_share(pipeline, topic))
 
 
