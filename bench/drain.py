@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from bench import articles
+from bench.floor import FLOOR, start_gps
 from bench.gps_ingest import CONNECT, SIDES, TUNED, cpu_seconds, load, warm_up
 from bench.rounds import PROJECT
 from tests.support.connect import ConnectServer
@@ -45,6 +46,13 @@ def consumer_settings(settings: Settings) -> dict[str, str]:
     """Return our settings of the Kafka consumer."""
     options = kafka_source.reader_options(settings.kafka, settings.pipeline)
     return {name: value for name, value in options.items() if name.startswith("kafka.")}
+
+
+def floor(spark: SparkSession, settings: Settings) -> StreamingQuery:
+    """Drain with Spark and Delta alone."""
+    query = start_gps(spark, settings)
+    query.awaitTermination()
+    return query
 
 
 def six_columns(spark: SparkSession, settings: Settings) -> StreamingQuery:
@@ -106,9 +114,8 @@ def drain(side: str, spark: SparkSession, server: ConnectServer | None, settings
     """Drain a topic; return the seconds of all batches together, and of each."""
     if server is not None:
         return dict(json.loads(server.run(CLIENT, settings=settings).stdout.splitlines()[-1]))
-    code = {"article": articles.append_avro, TUNED: tuned_article, "topiclake": six_columns}.get(
-        side, topiclake
-    )
+    sides = {"article": articles.append_avro, TUNED: tuned_article, FLOOR: floor, "topiclake": six_columns}
+    code = sides.get(side, topiclake)
     started = time.monotonic()
     query = code(spark, settings)
     return {"seconds": time.monotonic() - started, "batches": batch_seconds(query)}

@@ -2,14 +2,16 @@
 
 Preloads a topic with N GPS records (about 51 bytes each, 4 partitions, lz4). A second topic has the same
 records by three schema ids in turn. Drains them in rounds, each side in a separate process. Prints rows/s,
-CPU seconds of Spark per million rows, and each side's ratio to the article with its spread.
+CPU seconds of Spark per million rows, and each side's ratio to the first one with its spread.
 `tuned article` is the article's code with the consumer's settings of conf/base.yaml.
+`floor` is Spark and Delta alone, with `_kafka` and Delta's transaction id.
 `topiclake` writes the six columns of the article; the others write `_kafka` too, as conf/base.yaml has it.
 `connect+_kafka` runs on a Spark Connect server, whose batches a Python process writes.
 Not counted: the start of the JVM, and a first drain of 500,000 records by the same code, which warms it up.
 The broker runs on the same cores.
 
     python -m bench.gps_ingest --records 5000000 --rounds 3
+    python -m bench.gps_ingest --records 20000000 --sides "tuned article,floor,topiclake+_kafka"
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import psutil
 from confluent_kafka import Producer
 from rich.table import Table
 
+from bench.floor import FLOOR
 from bench.rounds import PROJECT, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
@@ -52,6 +55,7 @@ CONNECT = "connect+_kafka"
 SIDES = {
     "article": TOPIC,
     TUNED: TOPIC,
+    FLOOR: TOPIC,
     "topiclake": TOPIC,
     "topiclake+_kafka": TOPIC,
     "three ids+_kafka": THREE_IDS,
@@ -151,15 +155,15 @@ def drain(side: str, folder: Path, rows: int | None = None) -> dict[str, Any]:
 
 
 def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
-    """Print the figures; a ratio is that of rates within one round (side / article)."""
-    table = Table(title=f"{records:,} GPS records, {len(results['article'])} rounds")
+    """Print the figures; a ratio is that of rates within one round (side / first side)."""
+    first = next(iter(results.values()))
+    table = Table(title=f"{records:,} GPS records, {len(first)} rounds")
     for column in ("", "rows/s (median)", "min – max", "CPU s per million rows", "ratio (min – max)"):
         table.add_column(column, justify="right" if column else "left")
     for side, runs in results.items():
         rates = [records / run["seconds"] for run in runs]
         cpu = statistics.median(run["cpu_seconds"] for run in runs) / records * 1e6
-        pairs = zip(results["article"], runs, strict=True)
-        ratios = [article["seconds"] / run["seconds"] for article, run in pairs]
+        ratios = [one["seconds"] / run["seconds"] for one, run in zip(first, runs, strict=True)]
         table.add_row(
             side,
             f"{statistics.median(rates):,.0f}",
@@ -174,17 +178,21 @@ def report(results: dict[str, list[dict[str, Any]]], records: int) -> None:
 @click.command()
 @click.option("--records", default=5_000_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def main(records: int, rounds: int) -> None:
+@click.option("--sides", "listed", default=",".join(SIDES), show_default=True)
+def main(records: int, rounds: int, listed: str) -> None:
     """Run the rounds on a separate broker and registry."""
     with own_services("bench") as (folder, addresses):
         os.environ |= addresses.environment()
         started = time.monotonic()
-        for topic in sorted(set(SIDES.values())):
+        sides = listed.split(",")
+        topics = sorted({SIDES[side] for side in sides})
+        for topic in topics:
             preload(load(warm_up(topic)), WARM_UP_RECORDS)
             preload(load(topic), records)
-        console.print(f"preloaded {records:,} records twice in {time.monotonic() - started:.0f} s")
+        seconds = time.monotonic() - started
+        console.print(f"preloaded {records:,} records for each of {len(topics)} topics in {seconds:.0f} s")
         results = in_rounds(
-            list(SIDES),
+            sides,
             rounds,
             lambda side: drain(side, folder),
             lambda run: f"{records / run['seconds']:>12,.0f} rows/s, CPU {run['cpu_seconds']:.1f} s",

@@ -33,29 +33,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 from bench import articles, gps_ingest, plain_consumer
 from bench.drain import batch_seconds, start_spark
+from bench.floor import FLOOR, start_gps
 from bench.iceberg_sink import Sink
 from bench.race import ARTICLE, ICEBERG, OURS, PLAIN
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, spread
-from bench.topics import gps_event
 from topiclake.config.settings import Settings
 from topiclake.formats.avro.decoding import zigzag
 from topiclake.ingest.start import start_ingest
 from topiclake.kafka import admin as kafka_admin
 from topiclake.kafka import client as kafka_client
-from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake.schema_registry.wire_format import header
 from topiclake_examples.gps import tracks as gps_tracks
 
 PARTITIONS = 2
-FLOOR = "floor"
 SIDES = (FLOOR, ARTICLE, PLAIN, ICEBERG, OURS)
 #: As fast as the query goes.
 TRIGGER = "0 seconds"
@@ -76,23 +72,6 @@ def load(topic: str, folder: Path) -> Settings:
     return settings.model_copy(update={"pipeline": pipeline})
 
 
-def floor(spark: SparkSession, settings: Settings) -> StreamingQuery:
-    """Read with Spark and Delta alone: no registry, no check of a record."""
-    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
-    records = spark.readStream.format("kafka").options(**options).load()
-    writer = records.writeStream.foreachBatch(partial(_append, table_folder(settings)))
-    folder = settings.storage.source
-    return (
-        writer.option("checkpointLocation", f"{folder}/checkpoints").trigger(processingTime=TRIGGER).start()
-    )
-
-
-def _append(table: Path, records: DataFrame, batch_id: int) -> None:
-    rows = records.select(gps_event(), F.struct("partition", "offset").alias("_kafka"))
-    ids = {"txnAppId": "latency", "txnVersion": str(batch_id)}
-    rows.select("event.*", "_kafka").write.format("delta").mode("append").options(**ids).save(str(table))
-
-
 def read(side: str, folder: Path) -> None:
     """Read the topic of a folder by one side until the input has a line, and then the remaining records."""
     settings = load(folder.name, folder)
@@ -100,7 +79,11 @@ def read(side: str, folder: Path) -> None:
         _read_by_python(settings, folder)
         return
     spark = start_spark(side)
-    starts = {FLOOR: floor, ARTICLE: articles.follow_avro, OURS: start_ingest}
+    starts: dict[str, Callable[..., StreamingQuery]] = {
+        FLOOR: partial(start_gps, trigger=TRIGGER),
+        ARTICLE: articles.follow_avro,
+        OURS: start_ingest,
+    }
     query = starts[side](spark, settings)
     query.processAllAvailable()
     print(READY, flush=True)

@@ -30,16 +30,16 @@ from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
 from bench.drain import start_spark
+from bench.floor import FLOOR, gps_event
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
-from bench.topics import gps_event, names, preload
 from bench.topics import load as load_topics
+from bench.topics import names, preload
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.ingest.start import start_ingest
 from topiclake.kafka import client as kafka_client
 from topiclake.kafka import source as kafka_source
 
-FLOOR = "floor"
 SIDES = ("bare", FLOOR, "topiclake")
 #: Number of records in the table.
 RECORDS = 1000

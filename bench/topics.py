@@ -25,26 +25,26 @@ import click
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark import inheritable_thread_target
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.streaming import StreamingQuery
 from rich.table import Table
 
+from bench import floor as bench_floor
 from bench.drain import batch_seconds, start_spark, topiclake
+from bench.floor import FLOOR, gps_event, kafka_column
 from bench.gps_ingest import values
 from bench.rounds import PROJECT, Run, console, in_rounds, own_services, separate_run, spread
 from topiclake.config.load import load_settings
 from topiclake.config.settings import Settings
 from topiclake.ingest.multi_topic import MAX_THREADS
 from topiclake.kafka import client as kafka_client
-from topiclake.kafka import source as kafka_source
 from topiclake.schema_registry.registry import SchemaRegistry
 from topiclake_examples.gps import tracks as gps_tracks
 
-WITH_ID = "floor+id"
+WITH_ID = f"{FLOOR}+id"
 ONE_FAILS = "one fails"
-SIDES = ("floor", WITH_ID, "topiclake", ONE_FAILS)
+SIDES = (FLOOR, WITH_ID, "topiclake", ONE_FAILS)
 
 
 def names(topics: int) -> list[str]:
@@ -85,31 +85,21 @@ def preload(settings: Settings, records: int) -> None:
 
 
 def floor(spark: SparkSession, settings: Settings, has_id: bool) -> StreamingQuery:
-    """Drain with Spark and Delta alone: no registry, no check of a record."""
-    options = kafka_source.reader_options(settings.kafka, settings.pipeline)
-    records = spark.readStream.format("kafka").options(**options).load()
-    writer = records.writeStream.foreachBatch(partial(_append, settings, has_id))
-    checkpoint = settings.pipeline.checkpoint_path
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    """Drain with Spark and Delta alone."""
+    append_batch = partial(_append, settings, has_id)
+    query = bench_floor.start(spark, settings, append_batch, settings.pipeline.checkpoint_path)
     query.awaitTermination()
     return query
-
-
-def gps_event() -> Column:
-    """Return the column `event` of a record of GPS, which `from_avro` alone decodes."""
-    payload = F.expr("substring(value, 6, length(value) - 5)")
-    return from_avro(payload, json.dumps(gps_tracks.GPS_SCHEMA), {"mode": "PERMISSIVE"}).alias("event")
 
 
 def _append(settings: Settings, has_id: bool, records: DataFrame, batch_id: int) -> None:
     """Append the rows of each topic, side by side; Kafka is read once."""
     cached = records.coalesce(os.cpu_count() or 2).persist()
-    rows = cached.select("topic", gps_event(), F.struct("partition", "offset").alias("_kafka"))
+    rows = cached.select("topic", gps_event(), kafka_column())
 
     def append(topic: str) -> None:
         of_topic = rows.where(F.col("topic") == topic).select("event.*", "_kafka")
-        ids = {"txnAppId": topic, "txnVersion": str(batch_id)} if has_id else {}
-        of_topic.write.format("delta").mode("append").options(**ids).save(_table(settings, topic))
+        bench_floor.append(of_topic, _table(settings, topic), topic if has_id else None, batch_id)
 
     with ThreadPoolExecutor(MAX_THREADS) as threads:
         # Each call copies Spark's local properties, which threads must not share.
@@ -135,7 +125,7 @@ def drain(side: str, topics: int, records: int, folder: Path) -> None:
         in_the_way = Path(_table(settings, written.pop(0)))
         in_the_way.parent.mkdir(parents=True)
         in_the_way.write_text("a file in place of the table")
-    is_floor = side in ("floor", WITH_ID)
+    is_floor = side in (FLOOR, WITH_ID)
     started = time.monotonic()
     query = floor(spark, settings, side == WITH_ID) if is_floor else topiclake(spark, settings)
     seconds = time.monotonic() - started
