@@ -34,14 +34,18 @@ def own_services(name: str, extras: Sequence[str] = ()) -> Iterator[tuple[Path, 
     from workbench.host.home import Home
     from workbench.services.control import down, up
 
-    # As after Ctrl-C, the services end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_after_sigterm()
     with tempfile.TemporaryDirectory(prefix=f"topiclake-{name}-") as folder:
         home = Home(Path(folder) / "home", PROJECT)
         try:
             yield Path(folder), up(home, console.print, extras=extras)
         finally:
             down(home)
+
+
+def end_after_sigterm() -> None:
+    """End after SIGTERM as after Ctrl-C, so that the services end, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def separate_run(side: str, module: str, *arguments: str) -> Run:
