@@ -11,6 +11,7 @@ registry run already. Prints seconds from start to end, and the ratio to the flo
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -23,15 +24,19 @@ import click
 from rich.table import Table
 
 from bench import gps_ingest
-from bench.drain import start_spark
+from bench.drain import CONF_VARIABLE, start_spark
 from bench.floor import FLOOR, start_gps
 from bench.rounds import PROJECT, Run, console, end_after_sigterm, in_rounds, spread
 from workbench.host.home import HOME_VARIABLE, Home
-from workbench.host.java import short_lived
+from workbench.host.java import SHORT_LIVED, short_lived
+from workbench.host.processes import variables_set
+from workbench.kernel.session import INTERPRETED, ONE_TASK
 from workbench.services import control as services
 
 DEMO = "demo"
 SIDES = (FLOOR, DEMO)
+#: Spark has the settings of the demo.
+AS_IN_THE_DEMO = {"JDK_JAVA_OPTIONS": SHORT_LIVED, CONF_VARIABLE: json.dumps(INTERPRETED | ONE_TASK)}
 #: The recorded points of the demo.
 RECORDS = 993
 
@@ -50,9 +55,10 @@ def run_demo(home: Home) -> None:
 def run_floor(home: Home) -> None:
     """Do the demo's work with Spark and Delta alone, and see that all records arrived."""
     is_stopped = all(service.state == "stopped" for service in services.status(home))
-    addresses = services.up(home)
+    with variables_set(short_lived()):
+        addresses = services.up(home)
     try:
-        environment = os.environ | addresses.environment() | short_lived()
+        environment = os.environ | addresses.environment() | AS_IN_THE_DEMO
         command = [sys.executable, "-m", "bench.demo", "--table", tempfile.mkdtemp(dir=home.folder)]
         done = subprocess.run(
             command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False
