@@ -134,6 +134,16 @@ def test_messages_within_messages_are_usual_down_to_a_depth():
     assert usual == [True, True, False]
 
 
+def test_a_field_without_a_column_is_unusual():
+    _, kind, shape = described(PROTO3)
+    columns = shape | {"fields": [each for each in shape["fields"] if each["name"] == "i32"]}
+    reader = usual_messages.struct_of(kind.DESCRIPTOR, columns)
+    assert read(reader, [kind(i32=1).SerializeToString(), kind(i32=1, s="a").SerializeToString()]) == [
+        {"i32": 1},
+        None,
+    ]
+
+
 def test_few_lists_that_are_longer_than_all_others_are_unusual():
     reader, kind, _ = described(PROTO3)
     short, long = (kind(words=["a"] * size).SerializeToString() for size in (2, 1000))

@@ -97,6 +97,8 @@ def _read(
 def _fields(message: Any, types: Any, depth: int) -> Iterator[tuple[str, _Field]]:  # noqa: ANN401
     """Yield names and fields of usual messages, in the order of their numbers."""
     for field in sorted(message.fields, key=lambda field: field.number):
+        if field.name not in types:
+            continue
         column = types[field.name]
         known = _lists(field, column, depth) if field.is_repeated else _values(field, column, depth)
         if known is not None:
