@@ -43,13 +43,9 @@ RECORDS = 993
 
 def run_demo(home: Home) -> None:
     """Run the demo, and see that all records arrived."""
-    command = [sys.executable, "-m", "workbench", "demo"]
-    environment = os.environ | {HOME_VARIABLE: str(home.folder)}
-    done = subprocess.run(
-        command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode or f"all {RECORDS} records of this run arrived" not in done.stdout:
-        raise click.ClickException(f"the demo failed:\n{done.stdout[-3000:]}")
+    printed = run_module(os.environ | {HOME_VARIABLE: str(home.folder)}, "workbench", "demo")
+    if f"all {RECORDS} records of this run arrived" not in printed:
+        raise click.ClickException(f"the demo lacks records:\n{printed[-3000:]}")
 
 
 def run_floor(home: Home) -> None:
@@ -59,15 +55,23 @@ def run_floor(home: Home) -> None:
         addresses = services.up(home)
     try:
         environment = os.environ | addresses.environment() | AS_IN_THE_DEMO
-        command = [sys.executable, "-m", "bench.demo", "--table", tempfile.mkdtemp(dir=home.folder)]
-        done = subprocess.run(
-            command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False
-        )
+        printed = run_module(environment, "bench.demo", "--table", tempfile.mkdtemp(dir=home.folder))
     finally:
         if is_stopped:
             services.down(home)
-    if done.returncode or done.stdout.split()[-1] != str(RECORDS):
-        raise click.ClickException(f"the floor failed:\n{done.stdout[-3000:]}")
+    if printed.split()[-1] != str(RECORDS):
+        raise click.ClickException(f"the floor lacks records:\n{printed[-3000:]}")
+
+
+def run_module(environment: dict[str, str], *arguments: str) -> str:
+    """Run a module of Python with its arguments; return what it prints."""
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(
+        command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise click.ClickException(f"{' '.join(arguments)} failed:\n{done.stdout[-3000:]}")
+    return done.stdout
 
 
 def carry(folder: Path) -> None:
