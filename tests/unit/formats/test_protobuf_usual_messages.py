@@ -14,6 +14,7 @@ PROTO3 = """
 syntax = "proto3"; package shop;
 import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
 import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
+import "google/protobuf/struct.proto";
 enum Color { option allow_alias = true; NONE = 0; RED = 1; ROT = 1; BACK = -2; }
 message All {
   int32 i32 = 1; sint64 i64 = 2; fixed32 u32 = 3; uint64 u64 = 4; float f = 5; double d = 6; bool b = 7;
@@ -24,7 +25,9 @@ message All {
   google.protobuf.StringValue text = 300000; sint32 s32 = 2051; sfixed32 f32 = 2052; fixed64 f64 = 2053;
   repeated string words = 24; repeated sint64 numbers = 25; repeated Place places = 26;
   repeated double prices = 27; repeated Color colors = 28; repeated google.protobuf.Timestamp times = 29;
-  map<string, int32> unusual = 30;
+  map<string, int32> counts = 30; map<sint64, Place> by_number = 31; map<bool, Color> by_flag = 32;
+  map<uint64, google.protobuf.Timestamp> by_unsigned = 33; map<sfixed32, bytes> by_fixed = 34;
+  google.protobuf.Value unusual = 35; map<string, google.protobuf.Value> unusual_map = 36;
 }
 message Place { string zip = 1; repeated Room rooms = 2; optional int32 floor = 3;
   message Room { int64 size = 1; google.protobuf.Timestamp since = 2; google.protobuf.BoolValue free = 3; } }
@@ -41,12 +44,23 @@ message Old {
 """
 
 
+UNUSUAL = {"unusual", "unusual_map"}
+
+
 def described(text):
     """Return what reads messages of a schema, their class and their columns."""
     compiled = schema.compiled(text, ())
     (message,) = schema.messages(compiled, ())
     shape = schema.shape(message)
     return usual_messages.struct_of(message, shape), message_class(compiled, message.full_name), shape
+
+
+def usual_bytes(rng, kind):
+    """Return the bytes of a usual message."""
+    message = any_message(rng, kind)
+    for name in UNUSUAL & set(kind.DESCRIPTOR.fields_by_name):
+        message.ClearField(name)
+    return message.SerializeToString()
 
 
 def read(reader, values, copies=usual_messages.FEWEST_LISTS):
@@ -62,10 +76,7 @@ def read(reader, values, copies=usual_messages.FEWEST_LISTS):
 def test_a_usual_message_is_what_one_at_a_time_gives(seed, text):
     reader, kind, shape = described(text)
     rng = random.Random(seed)
-    messages = [any_message(rng, kind) for _ in range(300)]
-    for each in messages:
-        each.ClearField("unusual")
-    encoded = [each.SerializeToString() for each in messages]
+    encoded = [usual_bytes(rng, kind) for _ in range(300)]
     assert read(reader, encoded) == [plain(expected(kind, each, shape)) for each in encoded]
 
 
@@ -74,7 +85,7 @@ def test_a_usual_message_is_what_one_at_a_time_gives(seed, text):
 def test_changed_bytes_are_unusual_or_what_one_at_a_time_gives(seed, text):
     reader, kind, shape = described(text)
     rng = random.Random(seed)
-    changed = [mutated(rng, any_message(rng, kind).SerializeToString()) for _ in range(1000)]
+    changed = [mutated(rng, usual_bytes(rng, kind)) for _ in range(1000)]
     found = read(reader, changed)
     for value, row in zip(changed, found, strict=True):
         assert row is None or row == plain(expected(kind, value, shape)), value
@@ -97,9 +108,19 @@ def test_what_google_reads_in_another_way_is_unusual():
         # A field twice, and fields in another order.
         kind(i32=1).SerializeToString() * 2,
         kind(s="a").SerializeToString() + kind(i32=1).SerializeToString(),
-        # A list in two parts, and a map.
+        # A list in two parts, and a map in two parts.
         kind(words=["a"]).SerializeToString() + kind(i32=1, words=["b"]).SerializeToString(),
-        kind(unusual={"a": 1}).SerializeToString(),
+        kind(counts={"a": 1}).SerializeToString() + kind(i32=1, counts={"b": 1}).SerializeToString(),
+        # A key twice, and entries without a key, without a value, with both in another order, and with more.
+        kind(counts={"a": 1}).SerializeToString() + kind(counts={"a": 2}).SerializeToString(),
+        b"\xf2\x01\x02\x10\x01",
+        b"\xf2\x01\x03\x0a\x01a",
+        b"\xf2\x01\x05\x10\x01\x0a\x01a",
+        b"\xf2\x01\x07\x0a\x01a\x10\x01\x18\x01",
+        # A key that is no text, and values of any type.
+        b"\xf2\x01\x05\x0a\x01\xff\x10\x01",
+        kind(unusual={"bool_value": True}).SerializeToString(),
+        kind(unusual_map={"a": {"bool_value": True}}).SerializeToString(),
         # A length of six bytes, one beyond the end, and a text that is none.
         b"\x42\x81\x80\x80\x80\x80\x00x",
         b"\x42\x02x",

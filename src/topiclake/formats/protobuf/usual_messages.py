@@ -1,7 +1,7 @@
 """Usual Protobuf messages as columns of Arrow: a field of all messages is read at once. Workers import this.
 
-Serializers write fields in the order of their numbers. A message is unusual if it has another order, a map, a
-group, a field twice, an unknown field, or damaged bytes. Google's library decodes it (`message`).
+Serializers write fields in the order of their numbers. A message is unusual if it has another order, a group,
+an unknown field, a field or a map's key twice, or damaged bytes. Google's library decodes it (`message`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def _fields(message: Any, types: Any, depth: int) -> Iterator[tuple[str, _Field]
 
 def _lists(field: Any, column: Any, depth: int) -> tuple[int, Read] | None:  # noqa: ANN401
     """Return the wire type of a repeated field, and what reads its lists; None: they are unusual."""
-    known = None if column["type"] == "map" else _values(field, column["elementType"], depth)
+    if column["type"] == "map":
+        return _maps(field, column, depth)
+    known = _values(field, column["elementType"], depth)
     if known is None:
         return None
     wire_type, read = known
@@ -117,6 +119,59 @@ def _lists(field: Any, column: Any, depth: int) -> tuple[int, Read] | None:  # n
         return wire_type, _items(read, wire.tag(field.number, wire_type), arrow_type(column))
     # Numbers follow a common tag and length.
     return wire.LENGTH, _within(_items(read, b"", arrow_type(column)))
+
+
+def _maps(field: Any, column: Any, depth: int) -> tuple[int, Read] | None:  # noqa: ANN401
+    """Return the wire type of a map, and what reads maps: lists of entries. None: they are unusual."""
+    fields, map_type = field.message_type.fields_by_name, arrow_type(column)
+    key, value = _keys(fields["key"]), _values(fields["value"], column["valueType"], depth)
+    if value is None:
+        return None
+    # A serializer writes both fields of each entry, in this order.
+    known = [
+        _Field(wire.tag(number, wire_type), None, read)
+        for number, (wire_type, read) in enumerate([key, value], start=1)
+    ]
+    # The keys of Arrow's maps are not null, also those of unusual maps.
+    absent = [pa.array([""]), pa.nulls(1, map_type.item_type)]
+
+    def read_entries(data: Bytes, begins: Positions, ends: Positions) -> tuple[pa.Array, Positions]:
+        found, after = _read(known, data, begins, ends)
+        fields_of_entries = np.bincount(np.concatenate([rows for rows, _ in found]), minlength=len(after))
+        columns = [_completed(each, *values, len(after)) for each, values in zip(absent, found, strict=True)]
+        entries = pa.StructArray.from_arrays(columns, names=["key", "value"])
+        return entries, np.where(fields_of_entries == len(known), after, -1)
+
+    entry_type = pa.struct([("key", pa.string()), ("value", map_type.item_type)])
+    tag = wire.tag(field.number, wire.LENGTH)
+    read_lists = _items(_within(read_entries), tag, pa.list_(entry_type))
+
+    def read_maps(data: Bytes, begins: Positions, ends: Positions) -> tuple[pa.Array, Positions]:
+        lists, after = read_lists(data, begins, ends)
+        keys, values = lists.values.flatten()
+        rows = np.repeat(np.arange(len(after)), lists.value_lengths().fill_null(0).to_numpy())
+        encoded = keys.dictionary_encode()
+        rows_and_keys = rows * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, first = np.unique(rows_and_keys, return_index=True)
+        # Of entries with one key, Google's library keeps the last.
+        after[np.delete(rows, first)] = -1
+        return pa.MapArray.from_arrays(lists.offsets, keys, values, type=map_type), after
+
+    return wire.LENGTH, read_maps
+
+
+def _keys(field: Any) -> tuple[int, Read]:  # noqa: ANN401
+    """Return the wire type of the keys of maps, and what reads them as texts."""
+    number = wire.number(field.type)
+    if number is None:
+        return wire.LENGTH, wire.texts(pa.string())
+    wire_type, read = number
+
+    def read_keys(data: Bytes, at: Positions, ends: Positions) -> tuple[pa.Array, Positions]:
+        numbers, after = read(data, at, ends)
+        return pa.array(numbers).cast(pa.string()), after
+
+    return wire_type, read_keys
 
 
 def _items(read: Read, tag: bytes, list_type: pa.DataType) -> Read:
