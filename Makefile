@@ -57,7 +57,7 @@ jars/target/.ready: jars/pom.xml jars/sha256sums $(wildcard jars/*/pom.xml) $(sh
 
 # The archive fits one class path and one set of the JVM's options.
 jars/target/.archived: $(VENV)/.ready jars/target/.ready src/topiclake/session.py src/workbench/kernel/class_archive.py
-	@echo "== Spark's classes into an archive, which makes each start of Spark faster (about a minute)"
+	@echo "== classes into archives, which make each start of Spark, broker and registry faster (about a minute)"
 	-@$(PY) -m workbench.kernel.class_archive jars
 	@touch $@
 

@@ -23,9 +23,9 @@ from workbench.host.program_cache import OnProgress
 
 #: Names a settings file of Ivy, such as the one of `spark.jars.ivySettings`: a company's mirror.
 SETTINGS_VARIABLE = "WORKBENCH_IVY_SETTINGS"
-#: Makes the archive of Spark's classes in the folder of the jars.
+#: Makes archives of classes in the folder of the jars.
 _ARCHIVER = "workbench.kernel.class_archive"
-#: In the folder of the jars: the archive exists, or could not be made. `make jars` writes the same file.
+#: In the folder of the jars: the archives exist, or could not be made. `make jars` writes the same file.
 _ARCHIVED = Path("target", ".archived")
 #: Size of all artifacts together, for the progress.
 TOTAL_MB = 210
@@ -57,8 +57,8 @@ _DEPENDENCY = """\
 def fetch_jars(on_progress: OnProgress) -> Path:
     """Return the folder of the jars; fetch those of a wheel into the cache if it does not hold them.
 
-    The folder appears when all jars are in it and have their sums. Then Spark's classes are archived there,
-    which makes each start of Spark faster. A fetch continues an interrupted one.
+    The folder appears when all jars are in it and have their sums. Then the classes of Spark, broker and
+    registry are archived there, so that these start faster. A fetch continues an interrupted one.
 
     Args:
         on_progress: Is called with a line for each step that takes time.
@@ -72,7 +72,7 @@ def fetch_jars(on_progress: OnProgress) -> Path:
         return folder
     cache = cache_folder()
     problem = f"the jars cannot be written to {cache}"
-    with write_errors(problem, cache, "set XDG_CACHE_HOME=<a folder with 700 MB of room>"):
+    with write_errors(problem, cache, "set XDG_CACHE_HOME=<a folder with 800 MB of room>"):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _sole(cache / "jars.lock", on_progress):
             if not folder.is_dir():
@@ -127,8 +127,8 @@ def _fetch(folder: Path, ivy_folder: Path, on_progress: OnProgress) -> None:
 
 
 def _archive_classes(folder: Path, on_progress: OnProgress) -> None:
-    """Archive Spark's classes. If that fails, Spark starts slower, and the jars can be used all the same."""
-    on_progress("archiving the classes of Spark, for faster starts (once, about a minute)")
+    """Archive classes. If that fails, programs start slower, and the jars can be used all the same."""
+    on_progress("archiving the classes of Spark, Kafka and the schema registry (once, about a minute)")
     archived, log = folder / _ARCHIVED, folder / "target" / "archive.log"
     archived.parent.mkdir(exist_ok=True)
     with log.open("wb") as output:
@@ -142,7 +142,7 @@ def _archive_classes(folder: Path, on_progress: OnProgress) -> None:
             check=False,
         )
     if done.returncode:
-        on_progress(f"the classes could not be archived, so Spark starts slower (log: {log})")
+        on_progress(f"the classes could not be archived, so programs start slower (log: {log})")
     archived.touch()
 
 

@@ -23,7 +23,13 @@ from workbench.services.kafka_connect import KafkaConnect
 from workbench.services.postgres import Postgres
 from workbench.services.s3_gateway import S3Gateway
 from workbench.services.schema_registry import SchemaRegistry
-from workbench.services.service import DATALAKE_VARIABLE, Addresses, Service, ServiceStatus
+from workbench.services.service import (
+    DATALAKE_VARIABLE,
+    Addresses,
+    JavaService,
+    Service,
+    ServiceStatus,
+)
 from workbench.services.spark_cluster import cluster
 
 START_SECONDS = 120.0
@@ -37,7 +43,7 @@ EXTRAS: Mapping[str, Callable[[Home], Sequence[Service]]] = {
 }
 
 
-def default_services(home: Home) -> tuple[Service, ...]:
+def default_services(home: Home) -> tuple[JavaService, ...]:
     """Return the broker and the registry of a home."""
     return (KafkaBroker(home), SchemaRegistry(home))
 

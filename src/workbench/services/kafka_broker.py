@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient
 
 from topiclake.errors import KafkaError, PlatformError
 from workbench.host.installation import jars_folder
-from workbench.host.java import Java, more_options
+from workbench.host.java import Java
 from workbench.host.ports import HOST, answers
 from workbench.host.processes import last_error_line
-from workbench.services.service import Service
+from workbench.services.service import JavaService
 
 HEAP_VARIABLE = "WORKBENCH_KAFKA_HEAP"
 _SILENT = logging.getLogger("workbench.kafka_client")
@@ -29,7 +29,7 @@ _SILENT.propagate = False
 
 
 @dataclass(frozen=True)
-class KafkaBroker(Service):
+class KafkaBroker(JavaService):
     """The broker of a home."""
 
     name = "kafka"
@@ -63,9 +63,7 @@ class KafkaBroker(Service):
 
     def command(self, java: Java, ports: Mapping[str, int]) -> list[str]:
         """Return the command that runs the broker."""
-        heap = os.environ.get(HEAP_VARIABLE, "1g")
-        options = [f"-Xmx{heap}", *self._java_options()]
-        return [str(java.path), *options, "kafka.Kafka", str(self.properties_file)]
+        return [str(java.path), *self._java_options(), "kafka.Kafka", str(self.properties_file)]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the broker for its topics; return None if it answers, else the cause."""
@@ -115,10 +113,7 @@ class KafkaBroker(Service):
     def _java_options(self) -> list[str]:
         log = "-Dorg.slf4j.simpleLogger"
         return [
-            "-XX:-UsePerfData",  # else each JVM leaves a file in the system's temporary folder
-            "-XX:+ExitOnOutOfMemoryError",
-            f"-Djava.io.tmpdir={self.home.tmp}",
-            *more_options(),
+            *self.jvm_options(os.environ.get(HEAP_VARIABLE, "1g")),
             f"{log}.defaultLogLevel=warn",
             f"{log}.log.kafka.server=info",
             f"{log}.showDateTime=true",

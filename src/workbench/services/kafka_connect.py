@@ -12,12 +12,12 @@ from typing import Any, Literal
 from topiclake.errors import PlatformError
 from workbench.host.files import replace_json, replace_private
 from workbench.host.installation import jars_folder
-from workbench.host.java import Java, more_options
+from workbench.host.java import Java
 from workbench.host.ports import HOST, send_request
 from workbench.services.kafka_broker import KafkaBroker, properties_text
 from workbench.services.postgres import DATABASE, PUBLICATION, USER, Postgres
 from workbench.services.schema_registry import SchemaRegistry
-from workbench.services.service import Service
+from workbench.services.service import JavaService
 
 #: The form of keys and values: Avro through the registry, or JSON with or without its schema.
 Form = Literal["avro", "json_schema", "json"]
@@ -43,7 +43,7 @@ _AVRO = {
 
 
 @dataclass(frozen=True)
-class KafkaConnect(Service):
+class KafkaConnect(JavaService):
     """The Kafka Connect worker of a home. Its broker stores the connectors with their positions."""
 
     name = "kafka-connect"
@@ -80,11 +80,7 @@ class KafkaConnect(Service):
         log = "-Dorg.slf4j.simpleLogger"
         jars = ":".join(f"{jars_folder() / module / 'target' / 'jars'}/*" for module in _MODULES)
         options = [
-            "-Xmx512m",
-            "-XX:-UsePerfData",
-            "-XX:+ExitOnOutOfMemoryError",
-            f"-Djava.io.tmpdir={self.home.tmp}",
-            *more_options(),
+            *self.jvm_options("512m"),
             f"{log}.defaultLogLevel=warn",
             f"{log}.log.io.debezium=info",
             # It warns of each type of PostgreSQL's own views.

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from topiclake.errors import PlatformError
 from workbench.host.installation import jars_folder
-from workbench.host.java import Java, more_options
+from workbench.host.java import Java
 from workbench.host.ports import HOST, refusal
-from workbench.services.service import Service
+from workbench.services.service import JavaService
 
 
 @dataclass(frozen=True)
-class SchemaRegistry(Service):
+class SchemaRegistry(JavaService):
     """The schema registry of a home."""
 
     name = "schema-registry"
@@ -54,11 +54,9 @@ class SchemaRegistry(Service):
             "apicurio.datasource.jdbc.min-size": "1",
             "apicurio.ccompat.max-subjects": "100000",
             "apicurio.import.work-dir": str(self.home.tmp),
-            "java.io.tmpdir": str(self.home.tmp),
         }
-        options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
-        options += [f"-D{key}={value}" for key, value in settings.items()]
-        return [str(java.path), *options, "-jar", str(self._jar())]
+        properties = [f"-D{key}={value}" for key, value in settings.items()]
+        return [str(java.path), *self.jvm_options("512m"), *properties, "-jar", str(self._jar())]
 
     def problem(self, ports: Mapping[str, int], seconds: float = 2.0) -> str | None:
         """Ask the registry for its subjects; return None if it answers, else the cause."""

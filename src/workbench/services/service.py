@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.host.home import HOME_VARIABLE, Home
-from workbench.host.java import Java
+from workbench.host.installation import jars_folder
+from workbench.host.java import Java, more_options
 from workbench.host.program_cache import OnProgress
 
 #: Variable with the folder or the source of tables; `conf/local.yaml` names it.
 DATALAKE_VARIABLE = "WORKBENCH_DATALAKE"
+#: The JVM does not log that an archive does not fit.
+UNLOGGED_ARCHIVE = ("-Xshare:auto", "-Xlog:cds*=off", "-Xlog:class*=off")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,28 @@ class Service(ABC):
     def exports(self, ports: Mapping[str, int]) -> dict[str, str]:
         """Return the variables by which notebooks find it: its address and its credentials."""
         return {}
+
+
+class JavaService(Service):
+    """A service in a JVM, which finds its classes in an archive if there is one."""
+
+    @property
+    def class_archive(self) -> Path:
+        """The archive of its classes, if it was made (`workbench.kernel.class_archive`)."""
+        return jars_folder() / "target" / f"{self.name}.jsa"
+
+    def jvm_options(self, heap: str) -> list[str]:
+        """Return the options of its JVM, whose heap has a size such as `512m` at most."""
+        archive = self.class_archive
+        archived = [f"-XX:SharedArchiveFile={archive}", *UNLOGGED_ARCHIVE] if archive.exists() else []
+        return [
+            f"-Xmx{heap}",
+            "-XX:-UsePerfData",  # else each JVM leaves a file in the system's temporary folder
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Djava.io.tmpdir={self.home.tmp}",
+            *archived,
+            *more_options(),
+        ]
 
 
 @dataclass(frozen=True)

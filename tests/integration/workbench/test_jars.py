@@ -166,7 +166,7 @@ def test_the_jars_are_fetched_once_and_nothing_that_the_lock_does_not_name(
     # These jars are not those of Spark, whose classes cannot be archived.
     log = folder / "target" / "archive.log"
     assert said[-2].startswith("archiving the classes of Spark")
-    assert said[-1] == f"the classes could not be archived, so Spark starts slower (log: {log})"
+    assert said[-1] == f"the classes could not be archived, so programs start slower (log: {log})"
     assert "Spark's jars are not in" in log.read_text()
 
     lines = len(said)

@@ -93,10 +93,12 @@ def test_services_survive_a_crash_with_their_ports_records_and_schema_ids(home: 
     assert {one.state for one in status(home)} == {"stopped"}
 
 
-def test_the_registry_speaks_confluents_api_and_up_is_idempotent(embedded: tuple[Home, Addresses]) -> None:
+def test_services_map_their_classes_speak_confluents_api_and_stay(embedded: tuple[Home, Addresses]) -> None:
     home, found = embedded
     default = default_services(home)
     pids = [one.pid for one in status(home, default)]
+    for service, pid in zip(default, pids, strict=True):
+        assert f"{service.class_archive}\n" in Path(f"/proc/{pid}/maps").read_text("utf-8")
     again = up(home)
     # The tests of this session may have started stores meanwhile.
     assert (again.kafka_bootstrap_servers, again.schema_registry_url) == (

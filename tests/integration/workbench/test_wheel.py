@@ -162,7 +162,11 @@ def user(wheel: Path, bare: Path) -> Iterator[User]:
     # As in a program of spark-submit, whose JVM is not the one that archives its classes.
     submitted = dict.fromkeys(SUBMITTED_VARIABLES, "1")
     folder = Path(user.run("topiclake jars", **submitted).splitlines()[0])
-    assert (folder / CLASS_ARCHIVE).is_file()
+    assert sorted(path.name for path in (folder / "target").glob("*.jsa")) == [
+        "kafka.jsa",
+        "schema-registry.jsa",
+        CLASS_ARCHIVE.name,
+    ]
     yield user
     user.run("topiclake down")
 
