@@ -1,4 +1,4 @@
-"""Tiny notebooks, run for real; three of them start Spark."""
+"""Tiny notebooks, run for real; a few of them start Spark."""
 
 import asyncio
 import io
@@ -21,11 +21,12 @@ from tests.support.waiting import children, has_ended, remaining, wait_until
 from topiclake.errors import ConfigError
 from workbench.commands import cli
 from workbench.host.java import OPTIONS_VARIABLE
+from workbench.kernel.messages import KERNEL_COMMAND
 from workbench.kernel.process import INTERRUPTED_GRACE_SECONDS
 from workbench.runner.client import Client
 from workbench.runner.execution import CellFailedError, KernelDiedError
 from workbench.runner.report import save_run
-from workbench.runner.runner import run_notebook
+from workbench.runner.runner import early_kernel, run_notebook
 
 REPOSITORY = Path(__file__).parents[2]
 CELL = "\n# COMMAND ----------\n"
@@ -281,6 +282,43 @@ def test_processes_that_a_cell_leaves_behind_are_ended(run, terminal):
     pids = [int(pid) for pid in re.findall(r"pid: (\d+)", terminal.getvalue())]
     assert len(pids) == 2
     assert all(map(has_ended, pids))
+
+
+@pytest.mark.slow("a cold JVM")
+def test_an_early_kernel_has_spark_before_the_first_cell(write, home, terminal):
+    notebook = write("print('spark' in dir())", "print(spark.range(3).count(), 'rows')")
+    with early_kernel(notebook, {}, home, {}) as kernel:
+        done = run_notebook(notebook, {}, home, {}, Console(file=terminal), kernel=kernel)
+        assert all(map(has_ended, kernel_processes()))
+    assert re.findall("True|3 rows", terminal.getvalue()) == ["True", "3 rows"]
+    assert saved(home) == (done.ipynb, done.html)
+
+
+def test_spark_that_cannot_start_early_fails_the_cell_that_needs_it(write, home, terminal):
+    notebook, options = (
+        write("print('first')", "spark.range(3).count()"),
+        {OPTIONS_VARIABLE: "-agentlib:missing"},
+    )
+    with (
+        early_kernel(notebook, {}, home, options) as kernel,
+        pytest.raises(CellFailedError, match=r"cell 2 'spark\.range"),
+    ):
+        run_notebook(notebook, {}, home, options, Console(file=terminal), kernel=kernel)
+    assert "first" in terminal.getvalue()
+
+
+def test_an_early_kernel_that_runs_nothing_ends(write, home):
+    with early_kernel(write("1 + 1"), {}, home, {}):
+        started = kernel_processes()
+    assert started
+    assert all(map(has_ended, started))
+
+
+def kernel_processes():
+    """Return the ids of the kernels that run below this process, and of their children."""
+    below = psutil.Process().children(recursive=True)
+    kernels = [process for process in below if KERNEL_COMMAND[2] in process.cmdline()]
+    return {each.pid for kernel in kernels for each in (kernel, *kernel.children(recursive=True))}
 
 
 RUNNER = """

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,6 +23,9 @@ from workbench.host.installation import clone
 from workbench.host.java import require_java, short_lived
 from workbench.services import control as services
 from workbench.services.service import Addresses
+
+if TYPE_CHECKING:
+    from workbench.kernel.process import KernelProcess
 
 PUBLISH, INGEST = "gps_publish", "gps_ingest"
 #: Keys of the notebooks' exit values.
@@ -64,9 +67,13 @@ def _publish_and_ingest(home: Home, activity: Activity, console: Console, *, beg
     try:
         with activity.during("1/3 starting the services"):
             addresses = services.up(home, activity.report)
-        published, _ = _run(home, activity, addresses, "2/3", PUBLISH, {}, PUBLISHED)
-        earliest = {"starting_offsets": "earliest"}
-        ingested, page = _run(home, activity, addresses, "3/3", INGEST, earliest, INGESTED)
+        variables, earliest = addresses.environment(), {"starting_offsets": "earliest"}
+        from workbench.runner.runner import early_kernel
+
+        # Spark starts while the records are published.
+        with early_kernel(_notebook(home, INGEST), earliest, home, variables) as kernel:
+            published, _ = _run(home, activity, variables, "2/3", PUBLISH, {}, PUBLISHED)
+            ingested, page = _run(home, activity, variables, "3/3", INGEST, earliest, INGESTED, kernel)
         result = compare_counts(published, ingested, lambda: topic_records(addresses, published["topic"]))
         print_summary(console, published, ingested, page, result)
         if not result.ok:
@@ -142,11 +149,12 @@ def preview_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _run(
     home: Home,
     activity: Activity,
-    addresses: Addresses,
+    variables: Mapping[str, str],
     step: str,
     name: str,
     parameters: Mapping[str, str],
     keys: Set[str],
+    kernel: KernelProcess | None = None,
 ) -> tuple[dict[str, Any], str]:
     """Run a notebook of the project; return its exit value, read as JSON, and the path of its page."""
     notebook = _notebook(home, name)
@@ -156,7 +164,7 @@ def _run(
     activity.report(f"{step} running notebooks/{name}.py")
     terminate = signal.getsignal(signal.SIGTERM)
     try:
-        done = run_notebook(notebook, parameters, home, addresses.environment())
+        done = run_notebook(notebook, parameters, home, variables, kernel=kernel)
     finally:
         # The runner's event loop leaves SIGTERM at its default, which would end this process at once. The
         # services would keep running.

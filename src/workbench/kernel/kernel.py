@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import gc
 import os
 import select
@@ -210,6 +211,10 @@ class NotebookKernelApp(IPKernelApp):
         _silence_log()
         self.kernel.workspace = Workspace(context, shell, RedactingSession.redactor)
         self.kernel.workspace.install()
+        if context.with_spark:
+            # A cell that needs Spark repeats a failed start, and shows why it failed.
+            with contextlib.suppress(Exception):
+                self.kernel.workspace.start_spark()
 
     def _release_streams(self) -> None:
         for stream in (sys.stdout, sys.stderr):

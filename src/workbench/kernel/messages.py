@@ -56,6 +56,8 @@ class Context:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     #: Whether JupyterLab shows the notebook.
     in_lab: bool = False
+    #: Whether Spark starts with the kernel, and not with the first cell that needs it.
+    with_spark: bool = False
 
     def save(self, file: Path) -> None:
         """Write it for the kernel process; its owner alone can read it."""

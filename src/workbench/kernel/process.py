@@ -45,7 +45,9 @@ class KernelProcess:
         self.manager = self._kernel_manager()
 
     async def start(self) -> None:
-        """Start the process, without a wait for its first message."""
+        """Start the process unless it was started, without a wait for its first message."""
+        if self._pid is not None:
+            return
         context_file = self._state / "context.json"
         self._context.save(context_file)
         project = Path(self._context.project_folder)
@@ -72,11 +74,13 @@ class KernelProcess:
         return f"{name}: {last_lines}" if last_lines else name
 
     async def stop(self, *, interrupted: bool) -> None:
-        """End the kernel, its JVM and its other child processes, and remove its files.
+        """End the kernel, its JVM and its other child processes, and remove its files, unless that was done.
 
         Args:
-            interrupted: A cell is being executed, and is interrupted.
+            interrupted: The kernel starts or executes a cell, and is interrupted.
         """
+        if not self._state.exists():
+            return
         descendants = self._descendants()
         try:
             if interrupted:

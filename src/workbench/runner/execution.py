@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import linecache
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from rich.console import Console
 
 from topiclake.errors import TopiclakeError
-from workbench.kernel.messages import EXIT_MIME_TYPE, Context
+from workbench.kernel.messages import EXIT_MIME_TYPE
 from workbench.kernel.process import KernelProcess
 from workbench.notebook.conversion import to_notebook
 from workbench.notebook.source import Cell, NotebookSource
@@ -65,8 +64,7 @@ class NotebookExecution:
 
     Args:
         source: The notebook.
-        context: The context of its kernel.
-        environment: Variables for the kernel, over those of this process.
+        kernel: Its kernel, which may have been started.
         console: Where progress is shown.
         cell_seconds: Seconds after which a cell, and the run with it, is stopped; 0 means no limit.
 
@@ -78,13 +76,12 @@ class NotebookExecution:
     def __init__(
         self,
         source: NotebookSource,
-        context: Context,
-        environment: Mapping[str, str],
+        kernel: KernelProcess,
         console: Console,
         cell_seconds: int = 0,
     ) -> None:
         self._source = source
-        self._kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
+        self._kernel = kernel
         self._progress = Progress(console, len(source.cells))
         self._cell_seconds = cell_seconds
         self._timed_out = False

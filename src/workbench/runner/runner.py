@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import import_module
@@ -17,6 +19,7 @@ from workbench.host.home import Home
 from workbench.host.processes import signals_delayed
 from workbench.host.redaction import Redactor
 from workbench.kernel.messages import Context
+from workbench.kernel.process import KernelProcess
 from workbench.notebook.files import read_notebook
 from workbench.notebook.parameters import check_parameters
 from workbench.runner.execution import NotebookExecution, NotebookRunError
@@ -48,6 +51,7 @@ def run_notebook(
     console: Console | None = None,
     cell_seconds: int = 0,
     secrets: Iterable[str] = (),
+    kernel: KernelProcess | None = None,
 ) -> NotebookRun:
     """Run a notebook and save it, executed, as .ipynb and .html, also when it fails.
 
@@ -60,6 +64,7 @@ def run_notebook(
         cell_seconds: Seconds after which a cell is stopped with its Spark job and streams, and the run
             fails; 0 means no limit.
         secrets: Values that are neither shown nor saved, though a parameter may hold one.
+        kernel: The kernel of `early_kernel` for this notebook and its parameters; None: a new one.
 
     Raises:
         ConfigError, NotebookSourceError: The notebook or a parameter is wrong; nothing was started.
@@ -72,10 +77,11 @@ def run_notebook(
     check_parameters(source, shown)
     started, clock = datetime.now(timezone.utc), time.monotonic()
     run_folder = make_run_folder(home.runs, notebook, started)
-    folder, project = str(home.folder.absolute()), str(home.project)
-    context = Context(str(source.path), folder, project, dict(parameters), redactor.values)
+    if kernel is None:
+        context = _context(source.path, parameters, home, secrets=redactor.values)
+        kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
     console = console or Console()
-    execution = NotebookExecution(source, context, environment, console, cell_seconds)
+    execution = NotebookExecution(source, kernel, console, cell_seconds)
     failure: BaseException | None = None
     # For the page. Its half second passes while the kernel starts.
     threading.Thread(target=import_module, args=["nbconvert"]).start()
@@ -91,6 +97,33 @@ def run_notebook(
     if failure is not None:
         raise _with_page(failure, page, console) from None
     return NotebookRun(execution.exit_value, ipynb, page, seconds)
+
+
+@contextmanager
+def early_kernel(
+    notebook: Path, parameters: Mapping[str, str], home: Home, environment: Mapping[str, str]
+) -> Iterator[KernelProcess]:
+    """Start a kernel with Spark for a later `run_notebook` of the same arguments; end it if none came."""
+    notebook = notebook.absolute()
+    context = _context(notebook, parameters, home, with_spark=True)
+    kernel = KernelProcess(context, notebook.parent, {**os.environ, **environment})
+    try:
+        asyncio.run(kernel.start())
+        yield kernel
+    finally:
+        asyncio.run(kernel.stop(interrupted=True))
+
+
+def _context(
+    notebook: Path,
+    parameters: Mapping[str, str],
+    home: Home,
+    *,
+    secrets: tuple[str, ...] = (),
+    with_spark: bool = False,
+) -> Context:
+    folder, project = str(home.folder.absolute()), str(home.project)
+    return Context(str(notebook), folder, project, dict(parameters), secrets, with_spark=with_spark)
 
 
 def _with_page(failure: BaseException, page: Path, console: Console) -> BaseException:

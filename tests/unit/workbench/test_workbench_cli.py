@@ -20,9 +20,9 @@ from workbench.commands import cli, demo, doctor, logs
 from workbench.commands.activity import Activity
 from workbench.host import processes
 from workbench.host.home import Home, State
-from workbench.runner import run
+from workbench.runner import run, runner
 from workbench.services import control as services
-from workbench.services.service import ServiceStatus
+from workbench.services.service import Addresses, ServiceStatus
 
 PROJECT = Path(__file__).parents[3]
 PUBLISHED: dict[str, Any] = {"topic": "gps", "records": 10, "devices": 2, "schema_id": 1}
@@ -330,13 +330,17 @@ def test_the_demo_stops_only_services_that_it_started(
     found = [ServiceStatus("kafka", state, "", home.log("kafka"))]  # type: ignore[arg-type]
     calls: list[str] = []
     monkeypatch.setattr(services, "status", lambda _: found)
-    monkeypatch.setattr(services, "up", lambda *_, **__: calls.append("up"))
     monkeypatch.setattr(services, "down", lambda *_: calls.append("down"))
+
+    def up(*_: object) -> Addresses:
+        calls.append("up")
+        return Addresses(home.folder, "127.0.0.1:1", "http://127.0.0.1:2", home.datalake)
 
     def fail(*_: object) -> None:
         raise PlatformError("the notebook failed")
 
-    monkeypatch.setattr(demo, "_run", fail)
+    monkeypatch.setattr(services, "up", up)
+    monkeypatch.setattr(runner, "early_kernel", fail)
     assert cli.main(["demo"]) == 1
     assert calls == (["up", "down"] if stopped else ["up"])
 
