@@ -8,7 +8,7 @@ and executors, and a first drain that warms them up. Broker, store, master and d
 on one with two cores, the second executor uses the core that they had.
 
     python -m bench.scale --records 2000000 --batch-rows 500000 --rounds 3
-    python -m bench.scale --records 112000000 --batch-rows 14000000 --rounds 1 --sides "2 workers"
+    python -m bench.scale --records 112000000 --batch-rows 15000000 --rounds 1 --sides "2 workers"
 """
 
 from __future__ import annotations

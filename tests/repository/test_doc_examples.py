@@ -104,6 +104,10 @@ OTHER_BLOCKS = {
         "scale.md",
         "python -m bench.scale --records 2000000 --batch-rows 1000000 --rounds 2",
     ): "a figure needs two million records",
+    (
+        "scale.md",
+        'python -m bench.scale --records 112000000 --batch-rows 14000000 --rounds 1 --sides "2 workers"',
+    ): "a figure needs 112 million records",
     ("secrets.md", "mkdir -p conf/secrets/shop"): "tests/repository/test_doc_examples.py",
     ("secrets.md", "topiclake plan orders -p env=shop"): "tests/notebooks/test_guides.py",
     ("sinks.md", "sinks = {"): "tests/integration/sinks/test_sinks.py",

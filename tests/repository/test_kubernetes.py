@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -275,13 +276,13 @@ def test_the_plan_in_the_docs_is_that_of_the_manifests_and_its_arithmetic_is_rig
     )
     rate, seconds, calls = int(measured[1].replace(",", "")), float(measured[2]), int(measured[3])
     largest = round(float(re.search(r"the largest has ([\d.]+) times the mean", plan)[1]) * rows / executors)
-    reading, batches = round(largest / rate), rows // batch_rows
+    reading, batches = round(largest / rate), math.ceil(rows / batch_rows)
     besides = round(batches * seconds)
     needed = largest / (600 - besides)
     assert reading + besides < 600
     for phrase in (
         f"{largest:,} / {rate:,} = {reading} s",
-        f"112,000,000 / {batch_rows:,} = {batches}",
+        f"⌈112,000,000 / {batch_rows:,}⌉ = {batches}",
         f"{batches} · {seconds} = {besides} s at most",
         f"{reading} s + {besides} s = {reading + besides} s",
         f"{largest:,} / (600 − {besides}) = {needed:,.0f} rows/s, {needed / rate:.0%}".replace("%", " %"),
