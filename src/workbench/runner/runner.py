@@ -78,8 +78,7 @@ def run_notebook(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     run_folder = make_run_folder(home.runs, notebook, started)
     if kernel is None:
-        context = _context(source.path, parameters, home, secrets=redactor.values)
-        kernel = KernelProcess(context, source.path.parent, {**os.environ, **environment})
+        kernel = _kernel(source.path, parameters, home, environment, secrets=redactor.values)
     console = console or Console()
     execution = NotebookExecution(source, kernel, console, cell_seconds)
     failure: BaseException | None = None
@@ -104,9 +103,7 @@ def early_kernel(
     notebook: Path, parameters: Mapping[str, str], home: Home, environment: Mapping[str, str]
 ) -> Iterator[KernelProcess]:
     """Start a kernel with Spark for a later `run_notebook` of the same arguments; end it if none came."""
-    notebook = notebook.absolute()
-    context = _context(notebook, parameters, home, with_spark=True)
-    kernel = KernelProcess(context, notebook.parent, {**os.environ, **environment})
+    kernel = _kernel(notebook.absolute(), parameters, home, environment, with_spark=True)
     try:
         asyncio.run(kernel.start())
         yield kernel
@@ -114,16 +111,18 @@ def early_kernel(
         asyncio.run(kernel.stop(interrupted=True))
 
 
-def _context(
+def _kernel(
     notebook: Path,
     parameters: Mapping[str, str],
     home: Home,
+    environment: Mapping[str, str],
     *,
     secrets: tuple[str, ...] = (),
     with_spark: bool = False,
-) -> Context:
+) -> KernelProcess:
     folder, project = str(home.folder.absolute()), str(home.project)
-    return Context(str(notebook), folder, project, dict(parameters), secrets, with_spark=with_spark)
+    context = Context(str(notebook), folder, project, dict(parameters), secrets, with_spark=with_spark)
+    return KernelProcess(context, notebook.parent, {**os.environ, **environment})
 
 
 def _with_page(failure: BaseException, page: Path, console: Console) -> BaseException:
