@@ -14,9 +14,9 @@ import requests
 from workbench.host.files import replace_private
 from workbench.host.home import Home
 from workbench.host.installation import spark_home
-from workbench.host.java import Java, more_options
+from workbench.host.java import Java
 from workbench.host.ports import HOST, send_request
-from workbench.services.service import Service
+from workbench.services.service import JavaService
 
 #: Names the master of a cluster, in place of a Spark within the driver's own JVM.
 MASTER_VARIABLE = "WORKBENCH_SPARK_MASTER"
@@ -32,7 +32,7 @@ _CLEANUP = {"enabled": "true", "interval": "600", "appDataTtl": "3600"}
 
 
 @dataclass(frozen=True)
-class SparkMaster(Service):
+class SparkMaster(JavaService):
     """The master of a home's cluster."""
 
     name = "spark-master"
@@ -56,7 +56,7 @@ class SparkMaster(Service):
         program = ["org.apache.spark.deploy.master.Master", "--host", HOST, *port_options]
         # The other way to submit, over HTTP, which starts the driver on a worker.
         settings = {"spark.master.rest.enabled": "false"}
-        return _command(self.home, java, settings, program)
+        return _command(self, java, settings, program)
 
     def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
@@ -78,7 +78,7 @@ class SparkMaster(Service):
 
 
 @dataclass(frozen=True)
-class SparkWorker(Service):
+class SparkWorker(JavaService):
     """One worker of a home's cluster.
 
     Attributes:
@@ -109,7 +109,7 @@ class SparkWorker(Service):
         size = ["--cores", "4", "--memory", "4g", "--work-dir", str(self.folder)]
         program = ["org.apache.spark.deploy.worker.Worker", "--host", HOST, *port_options, *size]
         master = SparkMaster(self.home).address(ports)
-        return _command(self.home, java, settings, [*program, master])
+        return _command(self, java, settings, [*program, master])
 
     def environment(self) -> dict[str, str]:
         """Return what Spark's own scripts set, and the cluster's secret."""
@@ -143,11 +143,17 @@ def _scala() -> str:
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
-def _command(home: Home, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
-    options = ["-Xmx512m", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", *more_options()]
+def _command(service: JavaService, java: Java, settings: Mapping[str, str], program: list[str]) -> list[str]:
     settings = {_AUTHENTICATE: "true", **settings}
-    options += [f"-Djava.io.tmpdir={home.tmp}", *(f"-D{key}={value}" for key, value in settings.items())]
-    return [str(java.path), *options, "-cp", f"{spark_home() / 'jars'}/*", *program]
+    properties = [f"-D{key}={value}" for key, value in settings.items()]
+    return [
+        str(java.path),
+        *service.jvm_options("512m"),
+        *properties,
+        "-cp",
+        f"{spark_home() / 'jars'}/*",
+        *program,
+    ]
 
 
 def _environment(home: Home) -> dict[str, str]:
